@@ -1,0 +1,1 @@
+"""Inline Core: typed graphs in, durable runs, immutable takes out."""

@@ -1,0 +1,1 @@
+"""Devices and memory: the one owner of placement."""

@@ -1,0 +1,122 @@
+"""`inline-core doctor` and `inline-core models`: what is there, what is missing, what to do."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from inline_core.devices.policy import device_summary
+from inline_core.errors import InlineError
+from inline_core.families.registry import FAMILIES, open_catalog
+from inline_core.loading.catalog import Catalog
+from inline_core.loading.component import Role
+from inline_core.server.serve import port_holder
+from inline_core.server.services import disk_free
+from inline_core.settings import Settings
+from inline_core.version import __version__
+
+_RUNTIME = ("torch", "diffusers", "transformers", "safetensors")
+_SERVER = ("fastapi", "uvicorn", "sqlalchemy", "pillow", "av", "imageio-ffmpeg")
+_GIB = 1024**3
+_LOW_DISK_BYTES = 2 * _GIB
+
+
+@dataclass(slots=True)
+class Report:
+    """Findings in order; `broken` if something must be done before rendering works."""
+
+    lines: list[str] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    broken: bool = False
+
+    def note(self, mark: str, what: str, detail: str) -> None:
+        """Add one line."""
+        self.lines.append(f"  {mark:<8}{what:<18}{detail}")
+
+    def fault(self, what: str, detail: str, step: str) -> None:
+        """Add a line for something missing, and what to do about it."""
+        self.note("MISSING", what, detail)
+        self.steps.append(step)
+        self.broken = True
+
+    def text(self) -> str:
+        """The whole report."""
+        steps = [f"  {number}. {step}" for number, step in enumerate(self.steps, 1)]
+        ending = ["", "Next:", *steps] if steps else ["", "Everything needed is there."]
+        return "\n".join([f"Inline Core {__version__}", *self.lines, *ending])
+
+
+def examine(settings: Settings) -> Report:
+    """Look at everything a render needs.  Loads no model and downloads nothing."""
+    report = Report()
+    report.note("ok", "python", f"{platform.python_version()} at {sys.executable}")
+    _packages(report, _SERVER, "server")
+    _packages(report, _RUNTIME, "runtime")
+    device = device_summary(settings)
+    report.note("ok", "device", f"{device['kind']} ({device.get('name')}): {device.get('reason')}")
+    catalog = open_catalog(settings)
+    for warning in catalog.warnings():
+        report.note("note", "models", warning)
+    _families(report, catalog)
+    _places(report, settings)
+    return report
+
+
+def _packages(report: Report, names: Iterable[str], extra: str) -> None:
+    for name in names:
+        try:
+            report.note("ok", name, version(name))
+        except PackageNotFoundError:
+            report.fault(name, "not installed", f'pip install "inline-core[{extra}]"')
+
+
+def _families(report: Report, catalog: Catalog) -> None:
+    for family in FAMILIES.values():
+        label = family.rules.label
+        try:
+            model = catalog.find(Role.DIFFUSION_MODEL, "", family=family.name)
+            vae, text_encoder = catalog.companions(model)
+        except InlineError as error:
+            report.fault(label, error.message, f"{label}: {error.message}")
+            continue
+        report.note("ok", label, f"{model.name} + {vae.name} + {text_encoder.name}")
+        if model.variant == "demo":
+            report.steps.append(
+                f"{label}: only the small demo model is there; drop real files into models/ "
+                "(see models/README.md)."
+            )
+    broken = [file for file in catalog.all_files() if file.status != "ready"]
+    for file in broken:
+        report.note("note", f"{file.category}/", f"{file.name}: {file.reason}")
+
+
+def _places(report: Report, settings: Settings) -> None:
+    folder = settings.data_dir
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    free = disk_free(folder)["freeBytes"]
+    report.note("ok" if free > _LOW_DISK_BYTES else "note", "disk", f"{free / _GIB:.1f} GiB free")
+    report.note("ok", "data", str(Path(settings.data_dir).resolve()))
+    holder = port_holder(settings.port)
+    state = f"in use by {holder}" if holder else "free"
+    report.note("note" if holder else "ok", f"port {settings.port}", state)
+
+
+def model_table(settings: Settings) -> str:
+    """Every file of the models folders as a table."""
+    rows = [("category", "file", "is", "size", "state")]
+    for file in open_catalog(settings).all_files():
+        identity = file.identity
+        what = f"{identity.family} {identity.role.value}" if identity else "?"
+        state = file.status if file.status == "ready" else f"{file.status}: {file.reason}"
+        name = f"{file.name} (demo)" if file.source == "demo" else file.name
+        rows.append((file.category, name, what, f"{file.size_bytes / 1e6:.1f} MB", state))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]])
+        for row in rows
+    )

@@ -1,0 +1,1 @@
+"""Running graphs: plan, cache, walk, save, recover."""

@@ -1,0 +1,154 @@
+"""What input nodes may read: assets, takes, and files below the allowed roots."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from inline_core.errors import Forbidden, InvalidAsset, NotFound, OutputUnavailable
+from inline_core.media.kinds import MediaKind
+from inline_core.media.png import decode_image
+from inline_core.media.probe import probe
+from inline_core.media.values import Image, Mask, MediaFile
+from inline_core.runs.queries import Queries
+from inline_core.takes.files import ContentFiles, confined, sha256_of
+
+_ALPHA = 3
+_LUMA = np.array([0.2126, 0.7152, 0.0722])  # Rec. 709
+
+
+class MediaAccess:
+    """Resolves asset references: `{"ref": "asset"|"take", "id": ...}` or `{"ref": "path", ...}`."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        assets: ContentFiles,
+        takes: ContentFiles,
+        allowed_roots: tuple[Path, ...],
+        max_pixels: int,
+    ) -> None:
+        self._queries = queries
+        self._assets = assets
+        self._takes = takes
+        self._allowed_roots = allowed_roots
+        self._max_pixels = max_pixels
+        self._hashes: dict[tuple[str, int, int], str] = {}
+        self._lock = threading.Lock()
+
+    def image(self, reference: object) -> Image:
+        """The picture a reference names.  Raises: InvalidAsset."""
+        path, _ = self._resolve(reference, "image")
+        return self._decode(path)
+
+    def mask(self, reference: object) -> Mask:
+        """The mask a reference names: alpha where there is one, else luminance."""
+        path, _ = self._resolve(reference, "image")
+        pixels = self._decode(path).pixels
+        if pixels.shape[2] > _ALPHA:
+            return Mask(np.ascontiguousarray(pixels[:, :, _ALPHA]))
+        luminance = pixels[:, :, :_ALPHA] @ _LUMA  # (height, width)
+        return Mask(np.round(luminance).astype(np.uint8))
+
+    def file(self, reference: object, kind: str) -> MediaFile:
+        """The video or sound a reference names, probed but not decoded.  Raises: InvalidAsset."""
+        path, sha256 = self._resolve(reference, kind)
+        info = probe(path, max_pixels=self._max_pixels, name="The file")
+        if info.format.kind.value != kind:
+            message = f"The file is {info.format.kind.value}, and {kind} is needed here."
+            raise InvalidAsset(message, param="asset")
+        return MediaFile(
+            kind,
+            path,
+            sha256,
+            info.duration_s,
+            info.width,
+            info.height,
+            info.fps,
+            info.sample_rate_hz,
+            info.channels,
+        )
+
+    def stamp(self, reference: object) -> str:
+        """The content hash a reference stands for, or `invalid` (the node will say why)."""
+        try:
+            return self._resolve(reference, "file")[1]
+        except InvalidAsset:
+            return "invalid"
+
+    def _decode(self, path: Path) -> Image:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            message = "The picture could not be read; it may have been removed."
+            raise InvalidAsset(message, param="asset") from error
+        return decode_image(data, max_pixels=self._max_pixels, name="The picture")
+
+    def _resolve(self, reference: object, kind: str) -> tuple[Path, str]:
+        ref = reference.get("ref") if isinstance(reference, Mapping) else None
+        key = reference.get("path" if ref == "path" else "id") if ref else None  # type: ignore[attr-defined]
+        if ref not in {"asset", "take", "path"} or not isinstance(key, str) or not key:
+            article = "An" if kind[0] in "aeiou" else "A"
+            message = (
+                f"{article} {kind} input node needs a valid asset reference: "
+                '{"ref": "asset", "id": "sha256-..."}, {"ref": "take", "id": "take_..."} or '
+                '{"ref": "path", "path": "..."}.'
+            )
+            raise InvalidAsset(message, param="asset")
+        try:
+            if ref == "asset":
+                return self._asset(key)
+            if ref == "take":
+                return self._take(key, kind)
+            return self._path(key)
+        except (NotFound, OutputUnavailable, Forbidden) as error:
+            raise InvalidAsset(error.message, param="asset") from error
+
+    def _asset(self, asset_id: str) -> tuple[Path, str]:
+        asset = self._queries.asset(asset_id)
+        return self._assets.path(asset.sha256, asset.extension), asset.sha256
+
+    def _take(self, take_id: str, kind: str) -> tuple[Path, str]:
+        take = self._queries.take(take_id)
+        if take.deleted_at_ms is not None:
+            message = f"Take {take_id!r} was deleted."
+            raise OutputUnavailable(message)
+        if kind in set(MediaKind) and take.kind.value != kind:
+            message = f"Take {take_id!r} is {take.kind.value}, and {kind} is needed here."
+            raise InvalidAsset(message, param="asset")
+        return self._takes.path(take.sha256, take.extension), take.sha256
+
+    def _path(self, text: str) -> tuple[Path, str]:
+        path = Path(text)
+        if not path.is_absolute() or "\0" in text:
+            message = "A path reference must be an absolute path."
+            raise InvalidAsset(message, param="asset")
+        for root in self._allowed_roots:
+            try:
+                allowed = confined(root, path)
+            except Forbidden:
+                continue
+            return allowed, self._file_hash(allowed)
+        message = (
+            "That path is not below a folder the server may read. Upload the file to /v1/assets, "
+            "or start the server with INLINE_ALLOWED_ROOTS set to its folder."
+        )
+        raise Forbidden(message)
+
+    def _file_hash(self, path: Path) -> str:
+        try:
+            status = path.stat()
+            key = (str(path), status.st_size, status.st_mtime_ns)
+            with self._lock:
+                known = self._hashes.get(key)
+            if known is None:
+                known = sha256_of(path)
+                with self._lock:
+                    self._hashes[key] = known
+        except OSError as error:
+            message = f"No readable file {path.name!r} at that path."
+            raise NotFound(message) from error
+        return known

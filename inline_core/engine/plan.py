@@ -1,0 +1,76 @@
+"""What of a run must really be executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inline_core.graph.document import read_graph
+from inline_core.graph.fingerprint import ContentStamps, fingerprints
+from inline_core.graph.model import Graph
+from inline_core.graph.spec import NodeSpec
+from inline_core.runs.records import RunBody
+from inline_core.takes.take import Take
+
+CachedTakes = Callable[[list[str]], Mapping[str, tuple[Take, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Nodes in execution order, and how each gets its result.
+
+    `reused` holds the takes of nodes that were made before; `needed` are the nodes whose outputs
+    somebody reads; a node that is neither reused nor needed is skipped, since only reused nodes
+    would have read it.
+    """
+
+    graph: Graph
+    order: tuple[str, ...]
+    specs: Mapping[str, NodeSpec]
+    params: Mapping[str, Mapping[str, Any]]
+    fingerprints: Mapping[str, str]
+    reused: Mapping[str, tuple[Take, ...]]
+    needed: frozenset[str]
+    readers: Mapping[str, int]
+
+
+def make_plan(
+    body: RunBody,
+    target: str,
+    specs: Mapping[str, NodeSpec],
+    stamps: ContentStamps,
+    cached_takes: CachedTakes,
+) -> Plan:
+    """Plan a run; linear in the graph.  `cached_takes` looks fingerprints up in the database."""
+    graph, _ = read_graph(body.graph)
+    keys = fingerprints(graph, body.order, specs, body.params, stamps)
+    reused: dict[str, tuple[Take, ...]] = {}
+    if not body.force:
+        makers = [
+            node_id for node_id in body.order if _makes_takes(specs[graph.by_id[node_id].type])
+        ]
+        found = cached_takes([keys[node_id] for node_id in makers])
+        reused = {node_id: found[keys[node_id]] for node_id in makers if keys[node_id] in found}
+    needed, readers = _needed(graph, body.order, target, reused)
+    return Plan(graph, body.order, specs, body.params, keys, reused, needed, readers)
+
+
+def _makes_takes(spec: NodeSpec) -> bool:
+    return spec.output_kind in {"image", "video", "audio"} and spec.cacheable
+
+
+def _needed(
+    graph: Graph, order: tuple[str, ...], target: str, reused: Mapping[str, tuple[Take, ...]]
+) -> tuple[frozenset[str], Mapping[str, int]]:
+    """Walk from the target up; stop at nodes whose takes exist already."""
+    needed = {target}
+    readers: dict[str, int] = {}
+    for node_id in reversed(order):
+        if node_id not in needed or node_id in reused:
+            continue
+        for edges in graph.by_id[node_id].inputs.values():
+            for edge in edges:
+                needed.add(edge.source)
+                readers[edge.source] = readers.get(edge.source, 0) + 1
+    return frozenset(needed), readers

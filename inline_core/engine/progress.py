@@ -1,0 +1,133 @@
+"""Fleeting progress: one overwritten slot per node of a running run, never stored."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+_PREVIEW_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProgress:
+    """How far a node is.  `fraction` is 0..1 and never falls; `version` grows with each change."""
+
+    node_id: str
+    fraction: float
+    phase: str
+    status: str
+    version: int
+    step: int | None = None
+    step_count: int | None = None
+    eta_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The newest preview picture of a node (JPEG bytes)."""
+
+    node_id: str
+    jpeg: bytes
+    version: int
+    step: int | None
+
+
+@dataclass(slots=True)
+class _RunProgress:
+    slots: dict[str, NodeProgress] = field(default_factory=dict)
+    previews: dict[str, Preview] = field(default_factory=dict)
+    version: int = 0
+    watchers: int = 0
+    preview_at: float = 0.0
+
+
+class ProgressBoard:
+    """Written by walkers and the device thread, read by sockets; any thread.
+
+    `notify(run_id)` is called after each change; it must not block.
+    """
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
+        self._runs: dict[str, _RunProgress] = {}
+        self._watchers: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def update(
+        self,
+        run_id: str,
+        node_id: str,
+        phase: str,
+        fraction: float,
+        status: str = "",
+        *,
+        step: int | None = None,
+        step_count: int | None = None,
+        eta_ms: int | None = None,
+    ) -> None:
+        """Overwrite the slot of a node; a fraction lower than the last one is raised to it."""
+        with self._lock:
+            run = self._runs.setdefault(run_id, _RunProgress())
+            before = run.slots.get(node_id)
+            floor = before.fraction if before is not None else 0.0
+            run.version += 1
+            run.slots[node_id] = NodeProgress(
+                node_id,
+                min(1.0, max(floor, fraction)),
+                phase,
+                status,
+                run.version,
+                step,
+                step_count,
+                eta_ms,
+            )
+        self._notify(run_id)
+
+    def offer_preview(self, run_id: str, node_id: str, encode: Callable[[], bytes]) -> None:
+        """Encode and keep a preview, if somebody watches and the last one is old enough."""
+        with self._lock:
+            run = self._runs.get(run_id)
+            now = time.monotonic()
+            watched = self._watchers.get(run_id, 0) > 0
+            if run is None or not watched or now - run.preview_at < _PREVIEW_INTERVAL_S:
+                return
+            run.preview_at = now
+        jpeg = encode()
+        with self._lock:
+            run.version += 1
+            slot = run.slots.get(node_id)
+            step = slot.step if slot is not None else None
+            run.previews[node_id] = Preview(node_id, jpeg, run.version, step)
+        self._notify(run_id)
+
+    def watch(self, run_id: str, change: int) -> None:
+        """One more (+1) or one fewer (-1) reader wants previews of a run."""
+        with self._lock:
+            count = self._watchers.get(run_id, 0) + change
+            if count > 0:
+                self._watchers[run_id] = count
+            else:
+                self._watchers.pop(run_id, None)
+
+    def slots(self, run_id: str) -> Mapping[str, NodeProgress]:
+        """The newest progress of each node that reported any."""
+        with self._lock:
+            run = self._runs.get(run_id)
+            return dict(run.slots) if run is not None else {}
+
+    def changed(self, run_id: str, version: int) -> tuple[list[NodeProgress], list[Preview]]:
+        """Slots and previews newer than `version`, oldest first."""
+        with self._lock:
+            run = self._runs.get(run_id)
+            if run is None or run.version <= version:
+                return [], []
+            slots = [slot for slot in run.slots.values() if slot.version > version]
+            previews = [entry for entry in run.previews.values() if entry.version > version]
+        return sorted(slots, key=lambda slot: slot.version), previews
+
+    def forget(self, run_id: str) -> None:
+        """The run is over."""
+        with self._lock:
+            self._runs.pop(run_id, None)

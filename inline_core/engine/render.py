@@ -1,0 +1,384 @@
+"""The torch side behind the `Render` protocol: one device thread, one pool, one sampler.
+
+Nothing here imports torch in the calling thread; the device thread does, when first used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from inline_core.devices.policy import DevicePolicy
+from inline_core.devices.worker import DeviceThread
+from inline_core.errors import InvalidParam, RunCancelled, RuntimeMissing, Unavailable
+from inline_core.families.registry import FAMILIES, family_decoding, family_of
+from inline_core.loading.catalog import Catalog
+from inline_core.loading.component import ComponentRef
+from inline_core.loading.pool import ComponentPool
+from inline_core.media.values import Image
+from inline_core.nodes.base import NodeContext
+from inline_core.sampling.backend import BatchedSampler
+from inline_core.sampling.job import SampleJob, SampleResult, StepReport
+from inline_core.sampling.memory import as_out_of_memory, is_out_of_memory
+from inline_core.sampling.values import Conditioning, Latent
+from inline_core.settings import Settings
+
+T = TypeVar("T")
+
+NEEDED: Final = ("torch", "diffusers", "transformers", "safetensors")
+INSTALL_LINE: Final = 'pip install "inline-core[runtime]"'
+SAMPLE_FROM, SAMPLE_TO, DECODE_AT = 0.1, 0.9, 0.95
+POLL_S: Final = 0.1
+
+
+class CancelSignal:
+    """Lets the device thread learn that the walker of a job has left."""
+
+    def __init__(self, check: Callable[[], None] | None) -> None:
+        self._check = check
+        self._gone = threading.Event()
+
+    def leave(self) -> None:
+        """The walker does not wait any more."""
+        self._gone.set()
+
+    def check(self) -> None:
+        """Raise `RunCancelled` if the walker left or its run was cancelled."""
+        if self._gone.is_set():
+            raise RunCancelled
+        if self._check is not None:
+            self._check()
+
+
+@dataclass(frozen=True, slots=True)
+class _Runtime:
+    """What lives on the device thread; `modules` is a `families.modules.ModuleSource`."""
+
+    modules: Any
+    sampler: Any
+
+
+class TorchRender:
+    """Renders for nodes.  Methods block their caller; any number of threads may call.
+
+    `settings` gives threads, budget, batch size and idle time; `catalog` finds companions.
+    """
+
+    def __init__(self, settings: Settings, catalog: Catalog) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._policy = DevicePolicy(settings)
+        self._pool = ComponentPool(
+            self._policy.room_bytes, keep_warm=settings.smart_memory, after_drop=_give_back
+        )
+        self._device = DeviceThread("device-0", around=self._set_up, idle=self._idle)
+        self._lock = threading.Lock()
+        self._runtime: Future[_Runtime] | None = None
+
+    # ---- the Render protocol -------------------------------------------------------------------
+
+    def encode_text(self, conditioning: Conditioning, ctx: NodeContext) -> None:
+        """Encode a prompt into the cache.  Raises: ModelFileInvalid/Missing, RunCancelled.
+
+        That a prompt was cut is said by the `SampleResult` that used it.
+        """
+        runtime = self._ready()
+        ctx.check_cancelled()
+        messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._on_device(
+            lambda check: runtime.modules.encode(
+                conditioning, check, [], lambda *phase: messages.put(phase)
+            ),
+            ctx,
+        )
+        while not messages.empty():
+            ctx.progress(*messages.get())
+
+    def sample(self, job: SampleJob, ctx: NodeContext) -> SampleResult:
+        """Denoise one job together with others.
+
+        Raises: InvalidParam, ModelFileInvalid/Missing, NotFinite, OutOfMemory, RuntimeMissing,
+        RunCancelled.
+        """
+        runtime = self._ready()
+        ctx.check_cancelled()
+        signal = CancelSignal(job.cancel.check if job.cancel is not None else None)
+        mailbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+        def on_step(report: StepReport) -> None:
+            mailbox.put(functools.partial(_tell_step, ctx, job, report))
+
+        def on_phase(phase: str, fraction: float, status: str) -> None:
+            mailbox.put(functools.partial(ctx.progress, phase, fraction, status))
+
+        watched = replace(job, cancel=signal, on_step=on_step, on_phase=on_phase)
+        sampler: BatchedSampler = runtime.sampler
+        future = sampler.submit(watched)
+        future.add_done_callback(lambda _: mailbox.put(None))
+        _follow(mailbox, ctx, signal)
+        result = future.result()
+        return replace(result, warnings=(*self._size_warnings(job), *result.warnings))
+
+    def decode(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Image, ...]:
+        """Turn latents into pictures, one by one, with their provenance.
+
+        Raises: InvalidParam for an empty latent, ModelFileInvalid/Missing, NotFinite, OutOfMemory.
+        """
+        if latent.samples is None:
+            message = "an empty latent cannot be decoded: sample it first"
+            raise InvalidParam(message, port="latent")
+        runtime = self._ready()
+        ctx.progress("decode", DECODE_AT, "Decoding")
+        pictures = []
+        for index in range(latent.samples.shape[0]):
+            one = latent.samples[index : index + 1]  # (1, c, h, w)
+            pixels = self._on_device(
+                functools.partial(_decode, runtime.modules, vae, one, latent.space), ctx
+            )
+            pictures.append(Image(pixels, _picture_provenance(latent, vae, index)))
+        return tuple(pictures)
+
+    def encode_image(self, vae: ComponentRef, image: Image, ctx: NodeContext) -> Latent:
+        """Turn a picture into latents; the size must fit the VAE's factor.
+
+        Raises: InvalidParam, ModelFileInvalid/Missing, OutOfMemory.
+        """
+        runtime = self._ready()
+        space = family_decoding(vae).space
+        if image.width % space.factor or image.height % space.factor:
+            message = (
+                f"the picture is {image.width}x{image.height}: width and height must be multiples "
+                f"of {space.factor}"
+            )
+            raise InvalidParam(message, port="image")
+        ctx.progress("encode", 0.05, "Encoding image")
+        samples = self._on_device(
+            functools.partial(_encode, runtime.modules, vae, image), ctx
+        )  # (1, c, h, w)
+        return Latent(
+            image.width,
+            image.height,
+            1,
+            samples=samples,
+            space=space.name,
+            size_bytes=samples.numel() * 4,
+            provenance={"vae": {"name": vae.name, "stamp": vae.stamp}},
+        )
+
+    # ---- for the server ------------------------------------------------------------------------
+
+    def warm_up(self) -> None:
+        """Start the device thread and import torch in the background; never raises."""
+        if not missing_libraries():
+            self._start()
+
+    def stats(self) -> dict[str, Any]:
+        """Device, pool and sampler for `/v1/health`; never waits for the device."""
+        runtime = self._runtime
+        ready = runtime is not None and runtime.done() and runtime.exception() is None
+        sampler = runtime.result().sampler.stats() if runtime is not None and ready else None
+        return {
+            "device": self._policy.summary(),
+            "ready": ready,
+            "missing": list(missing_libraries()),
+            "pool": self._pool.stats(),
+            "sampler": sampler,
+        }
+
+    def free(self) -> dict[str, int]:
+        """Drop every model that is not in use; gives bytes before and after."""
+        before = int(self._pool.stats()["bytesHeld"])
+        runtime = self._runtime
+        if runtime is not None:
+            self._device.call(runtime.result().modules.free_unleased).result()
+        return {"bytesBefore": before, "bytesAfter": int(self._pool.stats()["bytesHeld"])}
+
+    def close(self, timeout: float = 10.0) -> bool:
+        """Stop taking work, end what runs, wait for the thread; True when it ended in time."""
+        runtime = self._runtime
+        started = runtime is not None and runtime.done() and runtime.exception() is None
+        if runtime is None or not started:
+            return self._device.close(timeout)
+        sampler = runtime.result().sampler
+        error = Unavailable("the server is stopping")
+        with contextlib.suppress(Unavailable, TimeoutError):
+            self._device.call(functools.partial(sampler.fail_all, error)).result(timeout)
+        ended = self._device.close(timeout)
+        if ended:
+            sampler.fail_all(error)  # what was submitted in between
+        return ended
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def _ready(self) -> _Runtime:
+        missing = missing_libraries()
+        if missing:
+            names = ", ".join(missing)
+            message = f"This needs {names}, which is not installed: {INSTALL_LINE}"
+            raise RuntimeMissing(message, details={"missing": list(missing)})
+        return self._start().result()
+
+    def _start(self) -> Future[_Runtime]:
+        with self._lock:
+            if self._runtime is None:
+                self._runtime = self._device.call(self._build)
+            return self._runtime
+
+    def _build(self) -> _Runtime:
+        """On the device thread: everything that imports torch."""
+        try:
+            import torch
+
+            from inline_core.families.modules import ModuleSource
+            from inline_core.sampling.backends.inprocess import InProcessSampler
+
+            for family in FAMILIES.values():
+                importlib.import_module(family.runtime)
+        except (ImportError, OSError) as error:
+            message = f"The render libraries cannot be imported ({error}): {INSTALL_LINE}"
+            raise RuntimeMissing(message) from error
+        if self._policy.info.kind == "cuda" and not torch.cuda.is_available():
+            self._policy.confirm("cpu", "torch finds no usable CUDA device")
+        if self._policy.info.kind == "mps" and not torch.backends.mps.is_available():
+            self._policy.confirm("cpu", "torch finds no usable Metal device")
+        modules = ModuleSource(self._catalog, self._pool, self._policy)
+        sampler = InProcessSampler(self._device, modules, self._settings.max_batch)
+        return _Runtime(modules, sampler)
+
+    def _set_up(self, loop: Callable[[], None]) -> None:
+        """Around the device thread's loop: thread count and inference mode, for this thread."""
+        import torch
+
+        # Pinned, because another thread count rounds differently.
+        torch.set_num_threads(self._settings.threads or len(os.sched_getaffinity(0)))
+        with torch.inference_mode():
+            loop()
+
+    def _idle(self) -> None:
+        if self._settings.idle_unload_s:
+            self._pool.drop_idle(self._settings.idle_unload_s)
+
+    def _on_device(self, work: Callable[[Callable[[], None]], T], ctx: NodeContext) -> T:
+        """Run `work(check)` on the device thread; frees memory and tries once more when it ran out.
+
+        The walker polls its own cancellation, so that it leaves at once even behind a long load.
+        """
+        signal = CancelSignal(None)
+
+        def guarded() -> T:
+            signal.check()
+            try:
+                return work(signal.check)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+            # Outside of `except`: the error's traceback holds the tensors of the failed try.
+            self._pool.free()
+            try:
+                return work(signal.check)
+            except Exception as error:
+                raise as_out_of_memory(error, "decoding or encoding") from error
+
+        ctx.check_cancelled()
+        mailbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        future = self._device.call(guarded)
+        future.add_done_callback(lambda _: mailbox.put(None))
+        _follow(mailbox, ctx, signal)
+        result = future.result()
+        ctx.check_cancelled()
+        return result
+
+    def _size_warnings(self, job: SampleJob) -> list[str]:
+        """Say so when the size is far from what the model was made for."""
+        family = family_of(job.model)
+        defaults = self._catalog.variant_defaults(family.name, job.model.name)
+        native = defaults.get("width", 0) * defaults.get("height", 0)
+        asked = job.latent.width * job.latent.height
+        if native and not native / 5 <= asked <= native * 5:
+            message = (
+                f"{job.latent.width}x{job.latent.height} is far from the {defaults['width']}x"
+                f"{defaults['height']} that {job.model.name} was made for: expect poor pictures"
+            )
+            return [message]
+        return []
+
+
+def missing_libraries() -> tuple[str, ...]:
+    """Names of the libraries of the `runtime` extra that are not installed; imports nothing."""
+    return tuple(name for name in NEEDED if importlib.util.find_spec(name) is None)
+
+
+def _follow(
+    mailbox: queue.SimpleQueue[Callable[[], None] | None], ctx: NodeContext, signal: CancelSignal
+) -> None:
+    """Pass messages of the device thread on in the walker's thread until the end (None)."""
+    try:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                message = mailbox.get(timeout=POLL_S)
+                if message is None:
+                    return
+                message()
+            ctx.check_cancelled()
+    except BaseException:
+        signal.leave()
+        raise
+
+
+def _tell_step(ctx: NodeContext, job: SampleJob, report: StepReport) -> None:
+    done = report.step / report.step_count
+    eta_ms = None if report.eta_s is None else round(report.eta_s * 1000)
+    ctx.progress(
+        "sample",
+        SAMPLE_FROM + (SAMPLE_TO - SAMPLE_FROM) * done,
+        f"Step {report.step}/{report.step_count}",
+        step=report.step,
+        step_count=report.step_count,
+        eta_ms=eta_ms,
+    )
+    if report.preview is not None:
+        ctx.preview(report.preview)
+    if job.on_step is not None:
+        job.on_step(report)
+
+
+def _decode(
+    modules: Any, vae: ComponentRef, latents: Any, space: str | None, check: Callable[[], None]
+) -> Any:
+    with modules.vae(vae, check, space) as runtime:
+        pixels = runtime.decode(latents)
+    modules.learn_colours(vae, latents, pixels)
+    return pixels
+
+
+def _encode(modules: Any, vae: ComponentRef, image: Image, check: Callable[[], None]) -> Any:
+    with modules.vae(vae, check) as runtime:
+        return runtime.encode(image.pixels[:, :, :3])
+
+
+def _picture_provenance(latent: Latent, vae: ComponentRef, index: int) -> dict[str, Any]:
+    """The provenance of picture `index` of a batch: its own seed in place of the list."""
+    provenance = dict(latent.provenance)
+    seeds = provenance.pop("seeds", None)
+    if seeds:
+        provenance["seed"] = seeds[index]
+    provenance["vae"] = {"name": vae.name, "stamp": vae.stamp}
+    return provenance
+
+
+def _give_back() -> None:
+    """Return freed device memory to the driver."""
+    import sys
+
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()

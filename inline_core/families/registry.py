@@ -1,0 +1,74 @@
+"""All model families, and the models folder that knows them.  Never imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from inline_core.errors import ModelFileInvalid
+from inline_core.families.z_image.family import Z_IMAGE
+from inline_core.loading.catalog import Catalog
+from inline_core.loading.component import ComponentRef, Role
+from inline_core.loading.scan import ModelRoot
+from inline_core.sampling.family import ModelFamily
+from inline_core.settings import Settings
+
+FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType({Z_IMAGE.name: Z_IMAGE})
+
+
+def family_of(reference: ComponentRef) -> ModelFamily:
+    """The family that runs a diffusion model.  Raises: ModelFileInvalid if there is none."""
+    family = FAMILIES.get(reference.family)
+    if family is None:
+        known = ", ".join(item.rules.label for item in FAMILIES.values())
+        message = f"{reference.name} is {reference.family}, which cannot be run here (only {known})"
+        raise ModelFileInvalid(message)
+    return family
+
+
+def family_reading(encoder: ComponentRef) -> ModelFamily | None:
+    """The family that reads prompts of this text encoder, or None."""
+    matches = (f for f in FAMILIES.values() if f.rules.text_encoder_family == encoder.family)
+    return next(matches, None)
+
+
+def family_decoding(vae: ComponentRef, space: str | None = None) -> ModelFamily:
+    """A family that uses this VAE (and latents of `space`).  Raises: ModelFileInvalid."""
+    for family in FAMILIES.values():
+        if family.rules.vae_family == vae.family and space in {None, family.space.name}:
+            return family
+    message = f"the VAE {vae.name} ({vae.family}) does not read latents of space {space}"
+    raise ModelFileInvalid(message)
+
+
+def model_roots(settings: Settings) -> tuple[ModelRoot, ...]:
+    """The models folders of the settings in order; the bundled demo comes last."""
+    roots = [ModelRoot(settings.models_dir.absolute(), "models")]
+    roots += [ModelRoot(path.absolute(), "extra") for path in settings.extra_models_dirs]
+    demo = Path(str(files("inline_core"))) / "demo"
+    if settings.demo_model and demo.is_dir():
+        roots.append(ModelRoot(demo, "demo"))
+    return tuple(roots)
+
+
+def open_catalog(settings: Settings, roots: Sequence[Path] | None = None) -> Catalog:
+    """The models folder as nodes see it, with the rules and overrides of every family.
+
+    `roots` stands in for the folders of the settings.
+    """
+    overrides: dict[tuple[str, Role], tuple[str, str]] = {}
+    for family in FAMILIES.values():
+        for role, field in family.rules.settings_fields.items():
+            value = getattr(settings, field)
+            if value:
+                overrides[family.name, role] = (f"INLINE_{field.upper()}", str(value))
+    rules = {name: family.rules for name, family in FAMILIES.items()}
+    folders = (
+        model_roots(settings)
+        if roots is None
+        else tuple(ModelRoot(path.absolute(), "models") for path in roots)
+    )
+    return Catalog(folders, rules, overrides)

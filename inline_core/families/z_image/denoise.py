@@ -1,0 +1,37 @@
+"""The forward pass of Z-Image as an estimate of the clean latents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from inline_core.families.z_image.text import EncodedPrompt
+
+
+class ZImageDenoiser:
+    """A loaded ZImageTransformer2DModel.  Device thread only."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def predict(
+        self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[EncodedPrompt]
+    ) -> Tensor:
+        """See `Denoiser.predict`.
+
+        The model takes 1 - sigma as time and gives the negative of the velocity noise - clean, so
+        clean = x - sigma * v = x + sigma * output (as in ZImagePipeline).
+        """
+        dtype = self._model.dtype
+        inputs = list(latents.to(dtype).unsqueeze(2).unbind(0))  # members x (c, 1, h, w)
+        prompts = [
+            prompt.features.to(dtype) for prompt in conditioning
+        ]  # members x (tokens, width)
+        outputs = self._model(inputs, 1.0 - sigmas, prompts, return_dict=False)[0]
+        output = torch.stack([item.float() for item in outputs]).squeeze(2)  # (members, c, h, w)
+        return latents + sigmas.view(-1, 1, 1, 1) * output

@@ -1,0 +1,1 @@
+"""Graphs as pure data: reading, checking, ordering, fingerprints."""

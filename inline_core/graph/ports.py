@@ -1,0 +1,47 @@
+"""The kinds of value that travel along edges, and which kind may be wired into which."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class PortKind(StrEnum):
+    """All kinds of the wire contract.  A kind that ends in `[]` takes a list of edges."""
+
+    IMAGE = "image"
+    IMAGES = "image[]"
+    VIDEO = "video"
+    AUDIO = "audio"
+    TEXT = "text"
+    MASK = "mask"
+    MODEL = "model"
+    VAE = "vae"
+    TEXT_ENCODER = "text-encoder"
+    LORA = "lora"
+    CONDITIONING = "conditioning"
+    LATENT = "latent"
+    CONTROL = "control"
+    CHARACTER = "character"
+    PAYLOAD = "payload"
+    PAYLOADS = "payload[]"
+    DATASET = "dataset"
+    METRICS = "metrics"
+
+    @property
+    def is_list(self) -> bool:
+        """True when several edges may be wired into a port of this kind."""
+        return self.value.endswith("[]")
+
+
+_COERCIONS = frozenset(
+    {
+        (PortKind.IMAGE, PortKind.IMAGES),
+        (PortKind.PAYLOAD, PortKind.PAYLOADS),
+        (PortKind.IMAGE, PortKind.CONTROL),
+    }
+)
+
+
+def accepts(target: PortKind, source: PortKind) -> bool:
+    """Say whether a value of kind `source` may be wired into a port of kind `target`."""
+    return source is target or (source, target) in _COERCIONS

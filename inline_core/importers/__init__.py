@@ -1,0 +1,1 @@
+"""Foreign workflows to graphs (none in this release)."""

@@ -1,0 +1,1 @@
+"""Files to components: headers, identification, streaming, pool."""

@@ -1,0 +1,52 @@
+"""References to model components: what a `model`, `vae`, `text-encoder` or `lora` port carries.
+
+A reference holds no weights, so caching it holds no memory; the pool turns it into a leased module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class Role(StrEnum):
+    """What a weight file is for."""
+
+    DIFFUSION_MODEL = "diffusion_model"
+    VAE = "vae"
+    TEXT_ENCODER = "text_encoder"
+    LORA = "lora"
+    CONTROLNET = "controlnet"
+    CHECKPOINT = "checkpoint"
+    CLIP_VISION = "clip_vision"
+    UPSCALER = "upscaler"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LoraRef:
+    """One adapter on a diffusion model; `strength` is -2..2, 0 means no effect."""
+
+    path: Path
+    name: str
+    stamp: str
+    strength: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentRef:
+    """One identified component in a file or folder.
+
+    `name` is what the client picked (relative to the category folder); `stamp` changes when the
+    content of the file may have changed (size, mtime and a hash of the header), so that equal
+    references mean equal weights.  `family` is the architecture the content was identified as.
+    """
+
+    role: Role
+    family: str
+    variant: str
+    name: str
+    path: Path
+    stamp: str
+    adapters: tuple[LoraRef, ...] = ()

@@ -1,0 +1,191 @@
+"""Read what a weight file holds without reading its data, and say in words what is wrong with it.
+
+A safetensors file starts with a little-endian 64-bit length and that many bytes of JSON (names,
+dtypes, shapes, offsets); source: the safetensors format description.  Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from inline_core.errors import ModelFileInvalid, ModelFileMissing
+
+SAFE_SUFFIXES: Final = (".safetensors", ".sft")
+WEIGHT_SUFFIXES: Final = (*SAFE_SUFFIXES, ".ckpt", ".pt", ".pth", ".bin", ".gguf", ".onnx")
+MAX_HEADER_BYTES: Final = 100_000_000
+_PICKLES: Final = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+DTYPE_BITS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "I8", "U8", "BOOL"), 8),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    "F4": 4,
+}
+
+
+class TensorInfo(NamedTuple):
+    """One tensor of a file: safetensors dtype name, shape, and its byte range in the data part.
+
+    A named tuple, as thousands of files with hundreds of tensors each are read at start.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the file."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """The checked header of one safetensors file; `digest` is a hash of the header's bytes."""
+
+    path: Path
+    size_bytes: int
+    mtime_ns: int
+    tensors: Mapping[str, TensorInfo]
+    metadata: Mapping[str, str]
+    digest: str
+
+
+def size_in_words(size_bytes: float) -> str:
+    """`12309866400` -> `12.3 GB`, in decimal units as file managers and hubs show them."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{int(size_bytes)} bytes"
+
+
+def what_is_wrong(name: str, start: bytes, size_bytes: int) -> str | None:
+    """Say what a file that begins with `start` really is, or None if its first bytes look right.
+
+    The first bytes win over the suffix.  `name` is only used in the sentence.
+    """
+    text = start.lstrip()[:64].lower()
+    suffix = Path(name).suffix.lower()
+    pickled = start.startswith(b"PK\x03\x04") or start[:2] in _PICKLES
+    causes = (
+        (size_bytes == 0, "is empty (0 bytes): download it again"),
+        (start.startswith(b"version https://git-lfs"), _lfs_pointer(start, size_bytes)),
+        (
+            text.startswith((b"<!doctype", b"<html", b"<head", b"<?xml")),
+            "is an HTML page, not weights (a failed download?): download it again",
+        ),
+        (
+            start.startswith(b"GGUF"),
+            "is GGUF, which is not supported yet: use a .safetensors file",
+        ),
+        (
+            pickled,
+            "is a pickle or ZIP checkpoint, which can run code when opened: convert to safetensors",
+        ),
+        (suffix == ".onnx", "is ONNX, which is not supported here: use a .safetensors file"),
+        (
+            suffix not in {"", *SAFE_SUFFIXES},
+            f"has the suffix {suffix}, which is not read: convert to safetensors",
+        ),
+    )
+    cause = next((words for applies, words in causes if applies), None)
+    return f"{name} {cause}" if cause else None
+
+
+def _lfs_pointer(start: bytes, size_bytes: int) -> str:
+    real = re.search(rb"^size (\d+)", start, re.MULTILINE)
+    size = f", real file {size_in_words(int(real.group(1)))}" if real else ""
+    return f"is a Git LFS pointer ({size_bytes} bytes{size}): run git lfs pull"
+
+
+def read_header(path: Path, name: str | None = None) -> Header:
+    """Read and check the header of a safetensors file, in milliseconds.
+
+    `name` is how the file is called in errors (default: its file name).
+    Raises: ModelFileMissing if there is no such file, ModelFileInvalid if it is not a complete
+    safetensors file; the message says what it is.
+    """
+    label = name or path.name
+    try:
+        with path.open("rb") as file:
+            status = path.stat()
+            start = file.read(512)
+            problem = what_is_wrong(label, start, status.st_size)
+            if problem:
+                raise ModelFileInvalid(problem)
+            length = _json_length(label, start, status.st_size)
+            file.seek(8)
+            raw = file.read(length)
+    except FileNotFoundError as error:
+        message = f"{label} is gone: it was moved or deleted"
+        raise ModelFileMissing(message) from error
+    except OSError as error:
+        message = f"{label} cannot be read: {error.strerror or error}"
+        raise ModelFileInvalid(message) from error
+    tensors, metadata = _parse(label, raw)
+    _check_ranges(label, tensors, status.st_size - 8 - length)
+    digest = hashlib.sha256(raw).hexdigest()[:12]
+    return Header(path, status.st_size, status.st_mtime_ns, tensors, metadata, digest)
+
+
+def _json_length(label: str, start: bytes, size_bytes: int) -> int:
+    if len(start) < 8:  # noqa: PLR2004 - the length field is 8 bytes
+        message = f"{label} is cut off: it has {size_bytes} bytes, header needs at least 8"
+        raise ModelFileInvalid(message)
+    length = int.from_bytes(start[:8], "little")
+    if start[8:9] != b"{" or length > MAX_HEADER_BYTES:
+        message = f"{label} is not a safetensors file: its first bytes are no header"
+        raise ModelFileInvalid(message)
+    if length + 8 > size_bytes:
+        message = f"{label} is cut off: it has {size_bytes} bytes, header needs {length + 8}"
+        raise ModelFileInvalid(message)
+    return length
+
+
+def _parse(label: str, raw: bytes) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+    try:
+        document: dict[str, Any] = json.loads(raw)
+        metadata = document.pop("__metadata__", None) or {}
+        tensors = {
+            name: TensorInfo(
+                str(entry["dtype"]),
+                tuple(map(int, entry["shape"])),
+                *map(int, entry["data_offsets"]),
+            )
+            for name, entry in document.items()
+        }
+        return tensors, {str(key): str(value) for key, value in metadata.items()}
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        message = f"{label} has a damaged safetensors header: download it again"
+        raise ModelFileInvalid(message) from error
+
+
+def _check_ranges(label: str, tensors: Mapping[str, TensorInfo], data_bytes: int) -> None:
+    needed = max((tensor.end for tensor in tensors.values()), default=0)
+    if needed > data_bytes:
+        has, wants = size_in_words(data_bytes), size_in_words(needed)
+        message = (
+            f"{label} is cut off: it has {data_bytes} bytes of weights, header needs {needed} "
+            f"({has} of {wants}): finish or repeat the download"
+        )
+        raise ModelFileInvalid(message)
+    for name, (dtype, shape, start, end) in tensors.items():
+        bits = DTYPE_BITS.get(dtype)
+        wrong = bits is not None and math.prod(shape) * bits != (end - start) * 8
+        if wrong or not 0 <= start <= end:
+            message = f"{label} has a damaged safetensors header: the size of {name} is wrong"
+            raise ModelFileInvalid(message)

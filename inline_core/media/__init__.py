@@ -1,0 +1,1 @@
+"""Pictures, videos and sounds: values, formats, probing, encoding."""

@@ -1,0 +1,119 @@
+"""Prompts to conditioning, and conditioning to latents: the primitives around the sampler."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from inline_core.graph.ports import PortKind
+from inline_core.loading.component import ComponentRef
+from inline_core.nodes.base import NodeContext, Param, Port, node
+from inline_core.sampling.job import SampleJob, SampleResult, StepReport
+from inline_core.sampling.values import Conditioning, Latent
+
+SAMPLERS = (
+    ("euler", "Euler"),
+    ("euler_a", "Euler Ancestral"),
+    ("dpmpp_2m", "DPM++ 2M"),
+    ("heun", "Heun"),
+)
+SCHEDULERS = (
+    ("simple", "Simple"),
+    ("karras", "Karras"),
+    ("exponential", "Exponential"),
+    ("beta", "Beta"),
+)
+_SAMPLE_FROM = 0.1
+_SAMPLE_TO = 0.9
+
+Model = Annotated[ComponentRef, Port(PortKind.MODEL, "Model")]
+Seed = Annotated[int, Param(label="Seed (-1 = random)", widget="seed")]
+
+
+@node(
+    "encode/text",
+    title="Encode Text",
+    category="Conditioning",
+    icon="type",
+    outputs=[Port(PortKind.CONDITIONING)],
+    needs=["torch"],
+)
+def encode_text(
+    ctx: NodeContext,
+    text_encoder: Annotated[ComponentRef, Port(PortKind.TEXT_ENCODER)],
+    prompt: str,
+) -> Conditioning:
+    """Encode a prompt with a text encoder, in the format of the family that will read it.
+
+    Raises: ModelFileInvalid.
+    """
+    conditioning = Conditioning(prompt, text_encoder)
+    ctx.render.encode_text(conditioning, ctx)
+    return conditioning
+
+
+@node(
+    "sample",
+    title="Sample",
+    category="Sampling",
+    icon="wand",
+    outputs=[Port(PortKind.LATENT)],
+    needs=["torch"],
+)
+def sample(
+    ctx: NodeContext,
+    model: Model,
+    positive: Conditioning,
+    negative: Conditioning | None = None,
+    latent: Annotated[Latent | None, Port(required=True)] = None,
+    *,
+    steps: Annotated[int, Param(min=1, max=200, step=1)] = 20,
+    cfg: Annotated[float, Param(label="CFG", min=0.0, max=30.0, step=0.1)] = 5.0,
+    sampler: Annotated[str, Param(options=SAMPLERS)] = "euler",
+    scheduler: Annotated[str, Param(options=SCHEDULERS)] = "simple",
+    seed: Seed = -1,
+    denoise: Annotated[float, Param(min=0.0, max=1.0, step=0.01, advanced=True)] = 1.0,
+) -> Latent:
+    """Denoise a latent.  `cfg` 1 means no guidance and skips the negative prompt.
+
+    `denoise` below 1 keeps that much of what is in the latent (image to image).
+    Raises: ModelFileInvalid, InvalidParam, NotFinite, OutOfMemory.
+    """
+    if latent is None:
+        message = "sample needs a latent"
+        raise TypeError(message)
+    job = SampleJob(
+        model=model,
+        positive=positive,
+        negative=negative,
+        latent=latent,
+        steps=steps,
+        cfg=cfg,
+        sampler=sampler,
+        scheduler=scheduler,
+        seed=seed,
+        denoise=denoise,
+    )
+    return run_job(ctx, job).latent
+
+
+def run_job(ctx: NodeContext, job: SampleJob) -> SampleResult:
+    """Send a job through the sampler; its warnings reach the run and the takes."""
+    result = ctx.render.sample(job, ctx)
+    for warning in result.warnings:
+        ctx.warn(warning)
+    return result
+
+
+def report_step(ctx: NodeContext, report: StepReport) -> None:
+    """Tell the run how far denoising is, in the words of the contract; device thread."""
+    share = report.step / report.step_count
+    ctx.progress(
+        "sample",
+        _SAMPLE_FROM + share * (_SAMPLE_TO - _SAMPLE_FROM),
+        f"Step {report.step}/{report.step_count}",
+        step=report.step,
+        step_count=report.step_count,
+        eta_ms=None if report.eta_s is None else round(report.eta_s * 1000),
+    )
+    if report.preview is not None:
+        ctx.preview(report.preview)

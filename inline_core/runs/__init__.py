@@ -1,0 +1,1 @@
+"""The run database: the only place that speaks SQL."""

@@ -1,0 +1,1 @@
+"""Jobs, schedules, solvers, batching and backends of denoising."""

@@ -1,0 +1,1 @@
+"""HTTP, websockets and pages over the engine."""

@@ -1,0 +1,200 @@
+"""From a request body to stored runs: check, settle defaults and seeds, store, answer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from inline_core.engine.submission import effective_params
+from inline_core.errors import GraphProblem, InvalidGraph, InvalidRequest
+from inline_core.graph.document import graph_hash
+from inline_core.graph.validate import CheckedGraph, check_graph
+from inline_core.runs.journal import Submitted
+from inline_core.runs.records import NewRun
+from inline_core.server.errors import problem_json
+from inline_core.server.models import MAX_PRIORITY, MAX_SWEEP, MAX_TAG_LENGTH, MAX_TAGS
+from inline_core.server.services import Services
+
+_INLINE_NODES = 200
+
+
+async def submit(services: Services, document: Any) -> tuple[Submitted, list[dict[str, Any]]]:
+    """Store one run; durable once this returns.  Gives it, and the warnings.
+
+    Small graphs are checked on the event loop (well under a millisecond), large ones in a thread.
+    Raises: InvalidRequest, InvalidGraph, Conflict, QueueFull, DiskFull.
+    """
+    if _is_small(document):
+        new = new_run(services, document)
+    else:
+        new = await run_in_threadpool(new_run, services, document)
+    results = await asyncio.wrap_future(services.journal.submit([new]))
+    return results[0], [dict(warning) for warning in new.warnings]
+
+
+def _is_small(document: Any) -> bool:
+    graph = document.get("graph") if isinstance(document, Mapping) else None
+    nodes = graph.get("nodes") if isinstance(graph, Mapping) else None
+    return not isinstance(nodes, list) or len(nodes) <= _INLINE_NODES
+
+
+def checked_graph(services: Services, document: Any, *, strict: bool) -> CheckedGraph:
+    """Check the `graph` and `target` of a request.  Raises: InvalidRequest, InvalidGraph."""
+    target = document["target"]
+    return check_graph(
+        document.get("graph"),
+        () if target is None else (target,),
+        services.specs,
+        lambda category: [file.name for file in services.catalog.files(category)],
+        strict=strict,
+    )
+
+
+def new_run(services: Services, document: Any, **changes: Any) -> NewRun:
+    """A run from a request body.  Raises: InvalidRequest, InvalidGraph."""
+    require_object(document)
+    target = document.get("target")
+    if not isinstance(target, str) or not target:
+        message = "'target' is required."
+        raise InvalidRequest(message)
+    strict, force = flag(document, "strict"), flag(document, "force")
+    checked = checked_graph(services, document, strict=strict)
+    params, seeds = effective_params(checked, services.specs, services.catalog)
+    meta = document.get("meta")
+    graph = document["graph"]
+    return NewRun(
+        graph=graph,
+        graph_hash=graph_hash(graph, (target,)),
+        target=target,
+        order=checked.order,
+        params=params,
+        seeds=seeds,
+        client_run_id=changes.get("client_run_id", _client_run_id(document)),
+        meta=meta if isinstance(meta, dict) else {},
+        tags=_tags(document, changes.get("tag")),
+        priority=_priority(document),
+        force=force,
+        warnings=tuple(problem_json(problem) for problem in checked.warnings),
+    )
+
+
+def sweep_runs(services: Services, document: Any) -> tuple[str, list[NewRun]]:
+    """The runs of a sweep, and their tag.  Raises: InvalidRequest, InvalidGraph."""
+    require_object(document)
+    table = document.get("table")
+    if not isinstance(table, list) or not table:
+        message = "'table' must be a list of rows: node id -> param -> value."
+        raise InvalidRequest(message)
+    if len(table) > min(MAX_SWEEP, services.settings.max_queue):
+        message = f"'table' has {len(table)} rows; at most {MAX_SWEEP} are taken at once."
+        raise InvalidRequest(message)
+    tag = document.get("tag")
+    if tag is None:
+        tag = f"sweep-{secrets.token_hex(4)}"
+    base = _client_run_id(document)
+    new_runs = []
+    for number, row in enumerate(table):
+        graph = _with_row(document.get("graph"), row, number)
+        try:
+            new = new_run(
+                services,
+                {**document, "graph": graph},
+                tag=tag,
+                client_run_id=None if base is None else f"{base}#{number}",
+            )
+        except InvalidGraph as error:
+            raise InvalidGraph([_in_row(problem, number) for problem in error.problems]) from error
+        new_runs.append(new)
+    return tag, new_runs
+
+
+def _in_row(problem: GraphProblem, number: int) -> GraphProblem:
+    return GraphProblem(
+        problem.code,
+        f"Row {number}: {problem.message}",
+        problem.node_id,
+        problem.port,
+        problem.param,
+    )
+
+
+def _with_row(graph: Any, row: Any, number: int) -> Any:
+    """A copy of the graph with the params of one row of the table."""
+    if not isinstance(row, dict) or not all(isinstance(value, dict) for value in row.values()):
+        message = f"Row {number} of 'table' must be an object: node id -> param -> value."
+        raise InvalidRequest(message)
+    nodes = graph.get("nodes") if isinstance(graph, dict) else None
+    if not isinstance(nodes, list):
+        return graph
+    ids = {node.get("id") for node in nodes if isinstance(node, dict)}
+    unknown = [node_id for node_id in row if node_id not in ids]
+    if unknown:
+        message = f"Row {number} of 'table' names nodes that are not in the graph: {unknown!r}."
+        raise InvalidRequest(message)
+    changed = []
+    for node in nodes:
+        extra = row.get(node["id"]) if isinstance(node, dict) and "id" in node else None
+        known = node.get("params") if isinstance(node, dict) else None
+        if extra and (known is None or isinstance(known, dict)):
+            changed.append({**node, "params": {**(known or {}), **extra}})
+        else:
+            changed.append(node)
+    return {**graph, "nodes": changed}
+
+
+def require_object(document: Any) -> None:
+    """Raise `InvalidRequest` unless the body is a JSON object."""
+    if not isinstance(document, dict):
+        message = "The body must be a JSON object."
+        raise InvalidRequest(message)
+
+
+def flag(document: Mapping[str, Any], name: str) -> bool:
+    """A boolean of the body, false if absent.  Raises: InvalidRequest."""
+    value = document.get(name, False)
+    if not isinstance(value, bool):
+        message = f"{name!r} must be true or false."
+        raise InvalidRequest(message)
+    return value
+
+
+def _client_run_id(document: Mapping[str, Any]) -> str | None:
+    value = document.get("clientRunId")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        message = "'clientRunId' must be a string."
+        raise InvalidRequest(message)
+    return str(value)
+
+
+def _tags(document: Mapping[str, Any], extra: Any) -> tuple[str, ...]:
+    tags = document.get("tags")
+    if tags is None:
+        tags = []
+    if extra is not None:
+        tags = [*tags, extra] if isinstance(tags, list) else tags
+    valid = (
+        isinstance(tags, list)
+        and len(tags) <= MAX_TAGS
+        and all(isinstance(tag, str) and 0 < len(tag) <= MAX_TAG_LENGTH for tag in tags)
+    )
+    if not valid:
+        message = (
+            f"'tags' must be a list of at most {MAX_TAGS} texts of 1 to {MAX_TAG_LENGTH} "
+            "characters."
+        )
+        raise InvalidRequest(message)
+    return tuple(dict.fromkeys(tags))
+
+
+def _priority(document: Mapping[str, Any]) -> int:
+    value = document.get("priority", 0)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_PRIORITY:
+        message = f"'priority' must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}."
+        raise InvalidRequest(message)
+    return value

@@ -1,0 +1,1 @@
+"""Takes and the content-addressed files that hold them."""
