@@ -82,7 +82,7 @@ def _nvidia() -> tuple[str, int] | None:
     """Name and memory of the first NVIDIA GPU, asked from the driver."""
     if importlib.util.find_spec("pynvml") is None:
         return None
-    import pynvml  # noqa: PLC0415 - optional, and only wanted where it is installed
+    import pynvml
 
     try:
         pynvml.nvmlInit()
@@ -97,7 +97,7 @@ def vram_free_bytes() -> int | None:
     """Free memory of the first NVIDIA GPU, or None."""
     if importlib.util.find_spec("pynvml") is None:
         return None
-    import pynvml  # noqa: PLC0415 - optional, and only wanted where it is installed
+    import pynvml
 
     try:
         pynvml.nvmlInit()

@@ -57,8 +57,11 @@ class DeviceThread:
         self._slice = work
 
     def kick(self) -> None:
-        """Say that there is background work."""
+        """Say that there is background work.  Raises: Unavailable when closing."""
         with self._wake:
+            if self._closing:
+                message = "the render is stopping"
+                raise Unavailable(message)
             self._busy = True
             self._ensure_started()
             self._wake.notify()

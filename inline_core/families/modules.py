@@ -180,7 +180,7 @@ class ModuleSource:
 
     def learn_colours(self, vae: ComponentRef, latents: Any, pixels: NDArray[np.uint8]) -> None:
         """Improve a VAE's preview colours from a picture: (1, c, h, w) and (height, width, 3)."""
-        import torch  # noqa: PLC0415 - device thread only
+        import torch
 
         picture = torch.from_numpy(pixels).permute(2, 0, 1)[None]  # (1, 3, height, width)
         colours = self.colours_of(vae, latents.shape[1])
@@ -194,7 +194,7 @@ class ModuleSource:
             return LatentColours(channels)
         colours = self.colours_of(vae, channels)
         if not colours.learnt and self._catalog.identity(vae).size_bytes < SMALL_VAE_BYTES:
-            import torch  # noqa: PLC0415 - device thread only
+            import torch
 
             with self.vae(vae, check) as runtime:
                 generator = torch.Generator().manual_seed(0)

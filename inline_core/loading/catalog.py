@@ -309,7 +309,7 @@ class Catalog:
         return next(iter(loose.values()), None)
 
     def _reference(self, file: ModelFile | None, role: Role, family: str | None) -> ComponentRef:
-        assert file is not None  # noqa: S101 - narrows the type; callers looked
+        assert file is not None
         if file.identity is not None:
             self._check(file.name, file.identity, role, family)
         if file.status != "ready" or file.identity is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from inline_core.errors import ModelFileInvalid, ModelFileMissing
 SAFE_SUFFIXES: Final = (".safetensors", ".sft")
 WEIGHT_SUFFIXES: Final = (*SAFE_SUFFIXES, ".ckpt", ".pt", ".pth", ".bin", ".gguf", ".onnx")
 MAX_HEADER_BYTES: Final = 100_000_000
+_FIRST_BYTES: Final = 16 * 1024  # holds the whole header of most adapters
 _PICKLES: Final = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 DTYPE_BITS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
@@ -122,14 +124,13 @@ def read_header(path: Path, name: str | None = None) -> Header:
     label = name or path.name
     try:
         with path.open("rb") as file:
-            status = path.stat()
-            start = file.read(512)
-            problem = what_is_wrong(label, start, status.st_size)
+            status = os.fstat(file.fileno())
+            start = file.read(_FIRST_BYTES)
+            problem = what_is_wrong(label, start[:512], status.st_size)
             if problem:
                 raise ModelFileInvalid(problem)
             length = _json_length(label, start, status.st_size)
-            file.seek(8)
-            raw = file.read(length)
+            raw = (start + file.read(max(length + 8 - len(start), 0)))[8 : length + 8]
     except FileNotFoundError as error:
         message = f"{label} is gone: it was moved or deleted"
         raise ModelFileMissing(message) from error
@@ -137,7 +138,7 @@ def read_header(path: Path, name: str | None = None) -> Header:
         message = f"{label} cannot be read: {error.strerror or error}"
         raise ModelFileInvalid(message) from error
     tensors, metadata = _parse(label, raw)
-    _check_ranges(label, tensors, status.st_size - 8 - length)
+    _check_length(label, tensors, status.st_size - 8 - length)
     digest = hashlib.sha256(raw).hexdigest()[:12]
     return Header(path, status.st_size, status.st_mtime_ns, tensors, metadata, digest)
 
@@ -161,20 +162,29 @@ def _parse(label: str, raw: bytes) -> tuple[dict[str, TensorInfo], dict[str, str
         document: dict[str, Any] = json.loads(raw)
         metadata = document.pop("__metadata__", None) or {}
         tensors = {
-            name: TensorInfo(
-                str(entry["dtype"]),
-                tuple(map(int, entry["shape"])),
-                *map(int, entry["data_offsets"]),
-            )
+            name: TensorInfo(entry["dtype"], tuple(entry["shape"]), *entry["data_offsets"])
             for name, entry in document.items()
         }
-        return tensors, {str(key): str(value) for key, value in metadata.items()}
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        wrong = next((name for name, info in tensors.items() if not _is_sound(info)), None)
+        texts = {str(key): str(value) for key, value in metadata.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{label} has a damaged safetensors header: download it again"
         raise ModelFileInvalid(message) from error
+    if wrong is not None:
+        message = f"{label} has a damaged safetensors header: the size of {wrong} is wrong"
+        raise ModelFileInvalid(message)
+    return tensors, texts
 
 
-def _check_ranges(label: str, tensors: Mapping[str, TensorInfo], data_bytes: int) -> None:
+def _is_sound(info: TensorInfo) -> bool:
+    """Say whether the byte range fits dtype and shape.  Raises: TypeError for non-numbers."""
+    dtype, shape, start, end = info
+    bits = DTYPE_BITS.get(dtype)
+    fits = bits is None or math.prod(shape) * bits == (end - start) * 8
+    return fits and 0 <= start <= end
+
+
+def _check_length(label: str, tensors: Mapping[str, TensorInfo], data_bytes: int) -> None:
     needed = max((tensor.end for tensor in tensors.values()), default=0)
     if needed > data_bytes:
         has, wants = size_in_words(data_bytes), size_in_words(needed)
@@ -183,9 +193,3 @@ def _check_ranges(label: str, tensors: Mapping[str, TensorInfo], data_bytes: int
             f"({has} of {wants}): finish or repeat the download"
         )
         raise ModelFileInvalid(message)
-    for name, (dtype, shape, start, end) in tensors.items():
-        bits = DTYPE_BITS.get(dtype)
-        wrong = bits is not None and math.prod(shape) * bits != (end - start) * 8
-        if wrong or not 0 <= start <= end:
-            message = f"{label} has a damaged safetensors header: the size of {name} is wrong"
-            raise ModelFileInvalid(message)

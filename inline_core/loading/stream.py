@@ -119,7 +119,7 @@ def fill(
     unexpected = sorted(set(reader.names()) - used - set(ignorable))
     if missing or unexpected:
         raise ModelFileInvalid(_mismatch(label, missing, unexpected))
-    import torch  # noqa: PLC0415 - device thread only
+    import torch
 
     dtype: torch.dtype = getattr(torch, plan.placement.dtype)
     for name, parameter in wanted.items():

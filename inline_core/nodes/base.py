@@ -197,15 +197,18 @@ def _caller(
     function: NodeFunction, inputs: tuple[str, ...], outputs: tuple[PortSpec, ...]
 ) -> Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]:
     """Adapt `function(ctx, *ports, **params)` to the uniform shape the engine calls."""
+    parameters = inspect.signature(function).parameters.values()
     names = {
-        name.rstrip("_"): name
-        for name, parameter in inspect.signature(function).parameters.items()
+        parameter.name.rstrip("_"): parameter.name
+        for parameter in parameters
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
+    positional = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY][1:]
+    unwired = {port: p.default for port, p in zip(inputs, positional, strict=True)}
 
     def run(ctx: Any, values: Mapping[str, Any], params: Mapping[str, Any]) -> Mapping[str, Any]:
         named = {names[key]: value for key, value in params.items()}
-        result = function(ctx, *(values.get(port) for port in inputs), **named)
+        result = function(ctx, *(values.get(port, unwired[port]) for port in inputs), **named)
         if len(outputs) == 1:
             return {outputs[0].id: result}
         if not outputs:

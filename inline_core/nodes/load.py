@@ -70,7 +70,7 @@ def text_encoder(
     "load/lora",
     title="Load LoRA",
     category="Loaders",
-    icon="layers",
+    icon="box",
     outputs=[Port(PortKind.LORA, "LoRA")],
     output_kind="lora",
 )

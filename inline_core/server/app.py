@@ -48,8 +48,10 @@ def create_app(settings: Settings, services: Services | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.state.services = parts
+    known = list(app.router.routes)
     for module in (runs, events, queue, takes, system):
         app.include_router(module.router)
+        known.extend(module.router.routes)
     install_error_handlers(app)
     pages = Pages(settings)
 
@@ -57,7 +59,7 @@ def create_app(settings: Settings, services: Services | None = None) -> FastAPI:
         await pages(scope, receive, send)
 
     app.router.default = fallback
-    app.add_middleware(MethodRules, routes=app.router.routes)
+    app.add_middleware(MethodRules, routes=known)
     app.add_middleware(
         Guard,
         host=settings.host,

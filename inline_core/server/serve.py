@@ -13,7 +13,7 @@ import uvicorn
 from inline_core.errors import PortTaken
 from inline_core.server.app import create_app
 from inline_core.server.guard import is_loopback
-from inline_core.server.services import build_services, resolve_token
+from inline_core.server.services import Services, build_services, resolve_token
 from inline_core.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -22,8 +22,8 @@ _WS_PING_S = 20.0
 _WS_MAX_BYTES = 64 * 1024
 
 
-def serve(settings: Settings) -> None:
-    """Serve until a signal ends it.
+def serve(settings: Settings, services: Services | None = None) -> None:
+    """Serve until a signal ends it; `services` are made here unless they are given.
 
     The port is bound before anything else, so that a taken one is known at once.
     Raises: PortTaken, AlreadyRunning.
@@ -32,8 +32,7 @@ def serve(settings: Settings) -> None:
     sys.setswitchinterval(_GIL_SWITCH_S)
     listener = bind(settings)
     try:
-        services = build_services(settings)
-        app = create_app(settings, services)
+        app = create_app(settings, services or build_services(settings))
         url = announce(settings, listener)
         config = uvicorn.Config(
             app,
@@ -78,8 +77,8 @@ def port_holder(port: int) -> str | None:
     except (psutil.AccessDenied, OSError):
         return None
     for connection in connections:
-        listens = connection.status == psutil.CONN_LISTEN and connection.laddr
-        if not listens or connection.laddr.port != port:
+        listens = connection.status == psutil.CONN_LISTEN
+        if not listens or getattr(connection.laddr, "port", None) != port:
             continue
         try:
             name = psutil.Process(connection.pid).name() if connection.pid else "a process"

@@ -124,10 +124,15 @@ def resolve_token(settings: Settings) -> str | None:
     return path.read_text().strip()
 
 
-def build_services(settings: Settings) -> Services:
-    """Make every part.  Raises: AlreadyRunning."""
+def build_services(
+    settings: Settings, specs: Mapping[str, NodeSpec] | None = None
+) -> Services:
+    """Make every part; `specs` replaces the node types that are installed.
+
+    Raises: AlreadyRunning.
+    """
     lock = lock_data_dir(settings)
-    specs = node_specs()
+    specs = node_specs() if specs is None else specs
     catalog = open_catalog(settings)
     render = TorchRender(settings, catalog)
     database = Database(settings.database_path)

@@ -63,7 +63,7 @@ def load_denoiser(plan: LoadPlan) -> ZImageDenoiser:
     """The diffusion model, ready to predict.  Raises: ModelFileInvalid, RunCancelled."""
     config = transformer_config(plan.identity)
     with torch.device("meta"):
-        model: Any = ZImageTransformer2DModel(**config)  # type: ignore[no-untyped-call]
+        model: Any = ZImageTransformer2DModel(**config)
     sources = transformer_sources(plan.files.tensors, plan.identity.prefix)
     ignorable = [plan.identity.prefix + name for name in IGNORABLE]
     fill(model, sources, plan, ignorable=ignorable)
@@ -112,7 +112,7 @@ def load_vae(plan: LoadPlan, space: LatentSpace) -> VaeRuntime:
     """The VAE, ready to decode and encode.  Raises: ModelFileInvalid, RunCancelled."""
     config = vae_config(plan.files, plan.identity, space)
     with torch.device("meta"):
-        model: Any = AutoencoderKL(**config)  # type: ignore[no-untyped-call]
+        model: Any = AutoencoderKL(**config)
     sources = vae_sources(plan.files.tensors, len(config["block_out_channels"]))
     fill(model, sources, plan)
     return VaeRuntime(model.eval(), space)

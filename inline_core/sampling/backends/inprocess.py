@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from inline_core.devices.worker import DeviceThread
-from inline_core.errors import InlineError, InvalidParam, NotFinite, RunCancelled
+from inline_core.errors import InlineError, InvalidParam, NotFinite, RunCancelled, Unavailable
 from inline_core.sampling.batcher import BatchKey, choose
 from inline_core.sampling.family import Denoiser, ModelSource, Prepared
 from inline_core.sampling.guidance import combine, is_guided
@@ -107,7 +107,13 @@ class InProcessSampler:
         entry = _Waiting(job, future, BatchKey.of(job), job.latent.batch)
         with self._lock:
             self._waiting.append(entry)
-        self._device.kick()
+        try:
+            self._device.kick()
+        except Unavailable:
+            with self._lock:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+            raise
         return future
 
     def stats(self) -> dict[str, Any]:
