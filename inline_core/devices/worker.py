@@ -37,6 +37,7 @@ class DeviceThread:
         self._slice: Callable[[], bool] | None = None
         self._busy = False
         self._closing = False
+        self._failure: Exception | None = None
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -44,9 +45,7 @@ class DeviceThread:
         """Queue `work`; its result or error arrives in the future.  Raises: Unavailable."""
         future: Future[T] = Future()
         with self._wake:
-            if self._closing:
-                message = "the render is stopping"
-                raise Unavailable(message)
+            self._refuse_if_closing()
             self._calls.append((work, future))
             self._ensure_started()
             self._wake.notify()
@@ -59,9 +58,7 @@ class DeviceThread:
     def kick(self) -> None:
         """Say that there is background work.  Raises: Unavailable when closing."""
         with self._wake:
-            if self._closing:
-                message = "the render is stopping"
-                raise Unavailable(message)
+            self._refuse_if_closing()
             self._busy = True
             self._ensure_started()
             self._wake.notify()
@@ -92,7 +89,15 @@ class DeviceThread:
             else:
                 self._around(self._loop)
         except Exception as error:  # noqa: BLE001 - delivered to the waiting threads
+            self._failure = error
             self._fail_waiting(error)
+
+    def _refuse_if_closing(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closing:
+            message = "the render is stopping"
+            raise Unavailable(message)
 
     def _fail_waiting(self, error: BaseException) -> None:
         with self._wake:

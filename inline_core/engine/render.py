@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from inline_core.devices.policy import DevicePolicy
+from inline_core.devices.release import give_back
 from inline_core.devices.worker import DeviceThread
 from inline_core.errors import InvalidParam, RunCancelled, RuntimeMissing, Unavailable
-from inline_core.families.registry import FAMILIES, family_decoding, family_of
+from inline_core.families.registry import FAMILIES, family_decoding
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.pool import ComponentPool
@@ -78,7 +79,7 @@ class TorchRender:
         self._catalog = catalog
         self._policy = DevicePolicy(settings)
         self._pool = ComponentPool(
-            self._policy.room_bytes, keep_warm=settings.smart_memory, after_drop=_give_back
+            self._policy.room_bytes, keep_warm=settings.smart_memory, after_drop=give_back
         )
         self._device = DeviceThread("device-0", around=self._set_up, idle=self._idle)
         self._lock = threading.Lock()
@@ -255,9 +256,15 @@ class TorchRender:
         return _Runtime(modules, sampler)
 
     def _set_up(self, loop: Callable[[], None]) -> None:
-        """Around the device thread's loop: thread count and inference mode, for this thread."""
-        import torch
+        """Around the device thread's loop: thread count and inference mode, for this thread.
 
+        Raises: RuntimeMissing if torch cannot be imported; everybody who waits gets it.
+        """
+        try:
+            import torch
+        except (ImportError, OSError) as error:
+            message = f"torch cannot be imported ({error}): {INSTALL_LINE}"
+            raise RuntimeMissing(message) from error
         # Pinned, because another thread count rounds differently.
         torch.set_num_threads(self._settings.threads or len(os.sched_getaffinity(0)))
         with torch.inference_mode():
@@ -299,8 +306,7 @@ class TorchRender:
 
     def _size_warnings(self, job: SampleJob) -> list[str]:
         """Say so when the size is far from what the model was made for."""
-        family = family_of(job.model)
-        defaults = self._catalog.variant_defaults(family.name, job.model.name)
+        defaults = self._catalog.defaults_of(job.model)
         native = defaults.get("width", 0) * defaults.get("height", 0)
         asked = job.latent.width * job.latent.height
         if native and not native / 5 <= asked <= native * 5:
@@ -373,12 +379,3 @@ def _picture_provenance(latent: Latent, vae: ComponentRef, index: int) -> dict[s
         provenance["seed"] = seeds[index]
     provenance["vae"] = {"name": vae.name, "stamp": vae.stamp}
     return provenance
-
-
-def _give_back() -> None:
-    """Return freed device memory to the driver."""
-    import sys
-
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -69,7 +69,7 @@ class ModuleSource:
         self._catalog.check_fit(job.model, text_encoder=job.positive.encoder)
         warnings: list[str] = []
         if job.on_phase:
-            job.on_phase("loading", 0.02, f"Loading {job.model.name}")
+            job.on_phase("loading", 0.02, "Loading model")
         positive = self.encode(job.positive, check, warnings, job.on_phase)
         negative = None
         if is_guided(job.cfg):

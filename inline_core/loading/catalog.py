@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
@@ -196,8 +196,8 @@ class Catalog:
         Raises: ModelFileMissing naming the files to put where.
         """
         vocabulary = self.identity(reference).geometry.get("vocab_size", 0)
-        others = tuple(self._other_tokenizers(vocabulary))
-        found = find_tokenizer(reference.path, others)
+        # Other folders are only looked into when needed: a tokenizer is megabytes of JSON.
+        found = find_tokenizer(reference.path) or next(self._other_tokenizers(vocabulary), None)
         if found:
             return found
         stem = reference.path.stem
@@ -212,15 +212,22 @@ class Catalog:
 
         With an empty name those of the model that would be picked; without any, of the family.
         """
-        rules = self._families[family]
         try:
-            identity = self.identity(self.find(Role.DIFFUSION_MODEL, name, family=family))
+            model = self.find(Role.DIFFUSION_MODEL, name, family=family)
         except (ModelFileMissing, ModelFileInvalid):
-            identity = None
+            return dict(next(iter(self._families[family].defaults.values()), {}))
+        return self.defaults_of(model)
+
+    def defaults_of(self, model: ComponentRef) -> Mapping[str, Any]:
+        """Defaults of the params for an identified diffusion model; empty for unknown families."""
+        rules = self._families.get(model.family)
+        if rules is None:
+            return {}
         first = next(iter(rules.defaults.values()), {})
-        values = dict(rules.defaults.get(identity.variant, first) if identity else first)
-        if identity and identity.native_size:
-            values["width"], values["height"] = identity.native_size
+        values = dict(rules.defaults.get(model.variant, first))
+        native = self.identity(model).native_size
+        if native:
+            values["width"], values["height"] = native
         return values
 
     # ---- inside --------------------------------------------------------------------------------
@@ -365,7 +372,7 @@ class Catalog:
         beside = [file for file in fitting if file.path.parent == model.path.parent]
         return self._reference((beside or fitting)[0], role, model.family)
 
-    def _other_tokenizers(self, vocabulary: int) -> Iterable[Path]:
+    def _other_tokenizers(self, vocabulary: int) -> Iterator[Path]:
         for root in self._roots:
             for category in ("text_encoders", "clip"):
                 folder = root.path / category

@@ -123,11 +123,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def find_tokenizer(weights: Path, others: tuple[Path, ...] = ()) -> Path | None:
-    """The folder with the tokenizer of a text encoder, or None.
+def find_tokenizer(weights: Path) -> Path | None:
+    """The folder with the tokenizer that belongs to a text encoder, or None.
 
-    Looked for in this order: in the folder itself, in a sibling `tokenizer/`, in `<stem>/` or
-    `<stem>.tokenizer/` beside a single file, then in the `others` (other text encoder folders).
+    Looked for in this order: in the folder itself, in `tokenizer/` in or beside it; for a single
+    file in `<stem>/`, `<stem>.tokenizer/` and `tokenizer/` beside it.
     """
     folder = weights if weights.is_dir() else weights.parent
     places = [folder / "tokenizer", folder.parent / "tokenizer"]
@@ -135,7 +135,7 @@ def find_tokenizer(weights: Path, others: tuple[Path, ...] = ()) -> Path | None:
         places.insert(0, weights)
     else:
         places = [folder / weights.stem, folder / f"{weights.stem}.tokenizer", folder / "tokenizer"]
-    return next((place for place in (*places, *others) if holds_tokenizer(place)), None)
+    return next((place for place in places if holds_tokenizer(place)), None)
 
 
 def holds_tokenizer(folder: Path) -> bool:

@@ -79,7 +79,8 @@ class TensorReader:
             message = f"{self._label} vanished during load: put it back and run again"
             raise ModelFileMissing(message) from error
         except (SafetensorError, OSError) as error:
-            message = f"{self._label} could not be read ({error}): it was replaced or is damaged"
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            message = f"{self._label} could not be read ({reason}): it was replaced or is damaged"
             raise ModelFileInvalid(message) from error
         if source.parts > 1:
             rows = tensor.shape[0] // source.parts

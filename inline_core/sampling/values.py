@@ -1,4 +1,4 @@
-"""What flows into and out of the sampler.  Tensors are opaque here: this module never needs torch."""
+"""What flows into and out of the sampler.  Tensors are opaque here: torch is never needed."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from inline_core.server.errors import install_error_handlers
-from inline_core.server.guard import Guard, MethodRules
+from inline_core.server.guard import Guard, MethodRules, UnderPrefix
 from inline_core.server.routes import events, queue, runs, system, takes
 from inline_core.server.services import Services, build_services, resolve_token
 from inline_core.server.static import Pages
@@ -43,7 +43,6 @@ def create_app(settings: Settings, services: Services | None = None) -> FastAPI:
         version=__version__,
         description=_DESCRIPTION,
         lifespan=lifespan,
-        root_path=settings.root_path,
         docs_url="/docs",
         redoc_url=None,
     )
@@ -67,4 +66,5 @@ def create_app(settings: Settings, services: Services | None = None) -> FastAPI:
         allowed_hosts=settings.allowed_hosts,
         allowed_origins=settings.allowed_origins,
     )
+    app.add_middleware(UnderPrefix, prefix=settings.root_path)
     return app

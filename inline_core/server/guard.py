@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from starlette._utils import get_route_path
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match
@@ -108,11 +109,12 @@ class Guard:
         """A page opened with `?token=` gets a cookie and a URL without the token."""
         if self._token is None or scope["type"] != "http" or scope["method"] != "GET":
             return None
-        if _query_token(scope) is None or scope["path"].startswith("/v1/"):
+        path = get_route_path(scope)
+        if _query_token(scope) is None or path.startswith("/v1/"):
             return None
         query = parse_qs(scope["query_string"].decode("latin-1"))
         query.pop("token", None)
-        target = scope["path"] + (f"?{urlencode(query, doseq=True)}" if query else "")
+        target = scope.get("root_path", "") + path + (f"?{urlencode(query, doseq=True)}" if query else "")
         response = RedirectResponse(target, 303)
         response.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
         return response
@@ -160,6 +162,20 @@ def _offered_token(headers: Headers) -> str | None:
 def _query_token(scope: Scope) -> str | None:
     values = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token")
     return values[0] if values else None
+
+
+class UnderPrefix:
+    """Serve below a URL prefix, whether the proxy in front strips it or keeps it."""
+
+    def __init__(self, app: ASGIApp, *, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix.rstrip("/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell the application its prefix; routes are matched without it."""
+        if self._prefix and scope["type"] in {"http", "websocket"}:
+            scope = {**scope, "root_path": self._prefix}
+        await self._app(scope, receive, send)
 
 
 class MethodRules:

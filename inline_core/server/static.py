@@ -6,6 +6,7 @@ import mimetypes
 from importlib.util import find_spec
 from pathlib import Path
 
+from starlette._utils import get_route_path
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -60,7 +61,7 @@ class Pages:
             await send({"type": "websocket.accept"})
             await send({"type": "websocket.close", "code": 4404, "reason": "no such socket"})
             return
-        response = self._respond(scope["method"], scope["path"])
+        response = self._respond(scope["method"], get_route_path(scope))
         await response(scope, receive, send)
 
     def _respond(self, method: str, path: str) -> Response:

@@ -156,7 +156,8 @@ def _tokenizer(folder: Path, label: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        message = f"the tokenizer of {label} in {folder.name}/ cannot be read: {error}"
+        reason = str(error).replace(str(folder), folder.name)
+        message = f"the tokenizer of {label} in {folder.name}/ cannot be read: {reason}"
         raise ModelFileMissing(message) from error
     if not tokenizer.chat_template:
         tokenizer.chat_template = CHAT_TEMPLATE
