@@ -68,6 +68,7 @@ class Settings(BaseSettings):
     smart_memory: bool = Field(True, description="Keep models warm between runs while room lasts.")
     multi_gpu: bool = Field(False, description="Split work over several GPUs.")
     threads: int = Field(0, ge=0, description="CPU threads for torch; 0 picks the core count.")
+    warm_up: bool = Field(True, description="Import torch in the background right after start.")
     idle_unload_s: float = Field(600, ge=0, description="Drop idle models after this; 0: never.")
 
     zimage_model: str | None = Field(None, description="Z-Image diffusion model file or folder.")

@@ -209,7 +209,7 @@ def save_vae_folder(folder: Path, model: AutoencoderKL | None = None) -> Path:
 def vae_metadata(**changes: Any) -> dict[str, str]:
     """Metadata that carries what a VAE file's shapes do not tell."""
     config = {key: VAE[key] for key in ("norm_num_groups", "scaling_factor", "shift_factor")}
-    return {"config": json.dumps({**config, **changes})}
+    return {"autoencoder_kl": json.dumps({**config, **changes})}
 
 
 def save_models(folder: Path, *, dtype: torch.dtype | None = None) -> Path:

@@ -104,7 +104,7 @@ class Executor:
     def _visit(self, walk: _Walk, node_id: str) -> None:
         plan, fingerprint = walk.plan, walk.plan.fingerprints[node_id]
         if node_id in plan.reused or node_id not in plan.needed:
-            takes = plan.reused.get(node_id, ()) if node_id in plan.needed else ()
+            takes = plan.reused.get(node_id, ())
             self._finish(walk, NodeOutcome(node_id, NodeState.CACHED, takes=takes))
             return
         spec = plan.specs[plan.graph.by_id[node_id].type]

@@ -5,6 +5,7 @@ Lives on the device thread; the families' torch code is imported here when first
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 from collections import OrderedDict
@@ -24,7 +25,7 @@ from inline_core.loading.stream import LoadPlan
 from inline_core.sampling.family import ModelFamily, Prepared
 from inline_core.sampling.guidance import is_guided
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.preview import LatentColours
+from inline_core.sampling.preview import LatentColours, decoded_jpeg
 from inline_core.sampling.values import Conditioning
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PROMPTS_KEPT: Final = 64
-# A VAE below this is decoded once up front, so that even the first run has true preview colours.
+# A VAE below this draws the previews itself.
 SMALL_VAE_BYTES: Final = 32 * 1024 * 1024
 _BYTES_PER_VALUE: Final[Mapping[str, int]] = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -64,7 +65,7 @@ class ModuleSource:
         Raises: InlineError, RunCancelled.
         """
         family = family_of(job.model)
-        check = job.cancel.check if job.cancel is not None else _no_check
+        check = job.cancel.check if job.cancel is not None else _nothing
         _check_job(job, family)
         self._catalog.check_fit(job.model, text_encoder=job.positive.encoder)
         warnings: list[str] = []
@@ -76,8 +77,17 @@ class ModuleSource:
             unwanted = job.negative or Conditioning("", job.positive.encoder)
             self._catalog.check_fit(job.model, text_encoder=unwanted.encoder)
             negative = self.encode(unwanted, check, warnings, job.on_phase)
-        colours = self._preview_colours(job.model, check)
-        lease, placement = self._denoiser(job.model, family, check)
+        preview, end_preview = self._preview(job.model, check)
+        try:
+            lease, placement = self._denoiser(job.model, family, check)
+        except BaseException:
+            end_preview()
+            raise
+
+        def release() -> None:
+            lease.release()
+            end_preview()
+
         device = placement.device
         return Prepared(
             denoiser=lease.value,
@@ -87,8 +97,8 @@ class ModuleSource:
             schedule_shift=family.schedule_shift,
             device=device,
             dtype=placement.dtype,
-            release=lease.release,
-            preview=colours.jpeg,
+            release=release,
+            preview=preview,
             provenance={
                 "model": _named(job.model),
                 "textEncoder": _named(job.positive.encoder),
@@ -182,29 +192,28 @@ class ModuleSource:
         """Improve a VAE's preview colours from a picture: (1, c, h, w) and (height, width, 3)."""
         import torch
 
+        if self._catalog.identity(vae).size_bytes < SMALL_VAE_BYTES:
+            return
         picture = torch.from_numpy(pixels).permute(2, 0, 1)[None]  # (1, 3, height, width)
         colours = self.colours_of(vae, latents.shape[1])
         colours.learn(latents, picture.float() / 127.5 - 1)
 
-    def _preview_colours(self, model: ComponentRef, check: Check) -> LatentColours:
+    def _preview(
+        self, model: ComponentRef, check: Check
+    ) -> tuple[Callable[[Any], bytes], Callable[[], None]]:
+        """How latents of `model` are previewed, and what to call when the job is over."""
         channels = family_of(model).space.channels
         try:
             vae, _ = self._catalog.companions(model)
         except (ModelFileMissing, ModelFileInvalid):
-            return LatentColours(channels)
-        colours = self.colours_of(vae, channels)
-        if not colours.learnt and self._catalog.identity(vae).size_bytes < SMALL_VAE_BYTES:
-            import torch
-
-            with self.vae(vae, check) as runtime:
-                generator = torch.Generator().manual_seed(0)
-                latents = torch.randn((2, channels, 8, 8), generator=generator)  # (2, c, 8, 8)
-                # A weak start; what is really decoded later outweighs it.
-                colours.learn(latents, runtime.decode_raw(latents), weight=0.01)
-        return colours
+            return LatentColours(channels).jpeg, _nothing
+        if self._catalog.identity(vae).size_bytes >= SMALL_VAE_BYTES:
+            return self.colours_of(vae, channels).jpeg, _nothing
+        lease = self.vae(vae, check)
+        return functools.partial(decoded_jpeg, lease.value.decode), lease.release
 
 
-def _no_check() -> None:
+def _nothing() -> None:
     pass
 
 

@@ -13,6 +13,8 @@ from inline_core.errors import InlineError, ModelFileInvalid
 from inline_core.loading.header import SAFE_SUFFIXES, Header, TensorInfo, read_header
 
 TOKENIZER_FILES: Final = ("tokenizer.json", "vocab.json", "tokenizer_config.json")
+# Ours (written by the demo's export) and the plain word.
+_CONFIG_KEYS: Final = ("autoencoder_kl", "config")
 PIPELINE_PARTS: Final[Mapping[str, str]] = {
     "transformer": "diffusion_models",
     "vae": "vae",
@@ -44,6 +46,9 @@ class WeightFiles:
     @property
     def stamp(self) -> str:
         """Equal stamps mean equal weights."""
+        if len(self.headers) == 1 and not self.config:
+            header = self.headers[0]
+            return f"{header.size_bytes:x}-{header.mtime_ns:x}-{header.digest}"
         text = "|".join(
             f"{header.path.name}:{header.size_bytes}:{header.mtime_ns}:{header.digest}"
             for header in self.headers
@@ -103,12 +108,17 @@ def _shards(folder: Path, label: str) -> list[Path]:
 
 
 def _config_in_metadata(header: Header) -> Mapping[str, Any]:
-    """A single file may carry its config as JSON under the metadata key `config`."""
-    try:
-        config = json.loads(header.metadata.get("config", "{}"))
-    except ValueError:
-        return {}
-    return config if isinstance(config, dict) else {}
+    """A single file may carry what its shapes do not tell as JSON in its metadata."""
+    for key in _CONFIG_KEYS:
+        if key not in header.metadata:
+            continue
+        try:
+            config = json.loads(header.metadata[key])
+        except ValueError:
+            continue
+        if isinstance(config, dict):
+            return config
+    return {}
 
 
 def read_json(path: Path) -> dict[str, Any]:

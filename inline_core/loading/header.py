@@ -80,8 +80,11 @@ def what_is_wrong(name: str, start: bytes, size_bytes: int) -> str | None:
 
     The first bytes win over the suffix.  `name` is only used in the sentence.
     """
-    text = start.lstrip()[:64].lower()
+    looks_right = start[8:9] == b"{" and not start.startswith(b"GGUF")
+    if looks_right and name.lower().endswith(SAFE_SUFFIXES):
+        return None
     suffix = Path(name).suffix.lower()
+    text = start.lstrip()[:64].lower()
     pickled = start.startswith(b"PK\x03\x04") or start[:2] in _PICKLES
     causes = (
         (size_bytes == 0, "is empty (0 bytes): download it again"),

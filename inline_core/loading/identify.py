@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from inline_core.loading.component import Role
@@ -79,20 +79,13 @@ def _with_totals(
         parameter_count += math.prod(shape)
     dtype = bytes_by_dtype.most_common(1)[0][0] if bytes_by_dtype else ""
     problems = identity.problems + tuple(_packed(tensors, metadata, bytes_by_dtype))
-    return FileIdentity(
-        role=identity.role,
-        family=identity.family,
-        label=identity.label,
-        variant=identity.variant,
+    return replace(
+        identity,
         title=metadata.get("modelspec.title", ""),
         dtype=dtype,
         parameter_count=parameter_count,
         size_bytes=bytes_by_dtype.total(),
-        layout=identity.layout,
-        prefix=identity.prefix,
-        evidence=identity.evidence,
         native_size=_native_size(metadata),
-        geometry=identity.geometry,
         problems=problems,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -147,20 +148,19 @@ class Scanner:
 def _describe(place: _Place, signature: _Signature, *, recent: bool) -> ModelFile:
     """What an entry is; a file that changed a moment ago is not opened yet."""
     name = place.name
-    unread = place.entry(signature, "copying", f"{name} is still being copied: it just changed")
     if recent:
-        return unread
-    if place.path.suffix.lower() in _OTHER_SUFFIXES.get(place.category, ()):
-        return replace(unread, status="ready", reason="")
+        reason = f"{name} is still being copied: it just changed"
+        return place.entry(signature, "copying", reason)
+    if name.lower().endswith(_OTHER_SUFFIXES.get(place.category, ())):
+        return place.entry(signature, "ready", "")
     try:
         weights = open_weights(place.path, name)
     except InlineError as error:
-        return replace(unread, status="broken", reason=error.message)
+        return place.entry(signature, "broken", error.message)
     identity = identify(weights.headers)
-    known = replace(unread, identity=identity, stamp=weights.stamp)
-    if identity.problems:
-        return replace(known, status="unsupported", reason=f"{name}: {identity.problems[0]}")
-    return replace(known, status="ready", reason="")
+    reason = f"{name}: {identity.problems[0]}" if identity.problems else ""
+    entry = place.entry(signature, "unsupported" if reason else "ready", reason)
+    return replace(entry, identity=identity, stamp=weights.stamp)
 
 
 def _category(folder_name: str) -> str | None:
@@ -228,8 +228,8 @@ def _names(folder: Path) -> set[str]:
 def _signature(path: Path) -> _Signature:
     """(name, size, mtime_ns) of a file, or of the weight and JSON files of a folder."""
     try:
-        if not path.is_dir():
-            status = path.stat()
+        status = path.stat()
+        if not stat.S_ISDIR(status.st_mode):
             return ((path.name, status.st_size, status.st_mtime_ns),)
         parts = [
             (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)

@@ -6,15 +6,18 @@ import sqlite3
 from pathlib import Path
 
 import structlog
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Engine
+from sqlalchemy import Engine, inspect, text
 
 from inline_core.errors import Conflict
 
+HEAD = "0001"
+"""The newest revision in `migrations/versions`; a test compares them.
+
+Known without alembic, so that a start with nothing to migrate need not import it.
+"""
+
 _log = structlog.get_logger(__name__)
+_MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def migrate(engine: Engine, path: Path) -> None:
@@ -23,14 +26,16 @@ def migrate(engine: Engine, path: Path) -> None:
     A database with content is copied to `<name>.backup-<revision>` first (SQLite backup API).
     Raises: Conflict if the file was written by a newer release.
     """
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    scripts = ScriptDirectory.from_config(config)
-    head = scripts.get_current_head()
-    with engine.connect() as connection:
-        current = MigrationContext.configure(connection).get_current_revision()
-    if current == head:
+    current = _current_revision(engine)
+    if current == HEAD:
         return
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    scripts = ScriptDirectory.from_config(config)
     known = {script.revision for script in scripts.walk_revisions()}
     if current is not None and current not in known:
         message = (
@@ -43,7 +48,17 @@ def migrate(engine: Engine, path: Path) -> None:
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
-    _log.info("database migrated", database=path.name, before=current, after=head)
+    _log.info("database migrated", database=path.name, before=current, after=HEAD)
+
+
+def _current_revision(engine: Engine) -> str | None:
+    """What alembic wrote into the file; None for a fresh one."""
+    with engine.connect() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        found = connection.execute(text("SELECT version_num FROM alembic_version"))
+        revision = found.scalar_one_or_none()
+        return None if revision is None else str(revision)
 
 
 def _back_up(path: Path, revision: str) -> None:

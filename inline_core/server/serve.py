@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import structlog
@@ -44,9 +47,24 @@ def serve(settings: Settings, services: Services | None = None) -> None:
             server_header=False,
         )
         _log.info("listening", url=url, data=str(settings.data_dir.resolve()))
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config).run(sockets=[listener])
     finally:
         listener.close()
+
+
+class _Server(uvicorn.Server):
+    """A server for which SIGINT and SIGTERM are a clean stop: uvicorn would die of them at the end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at the first signal; a second one stops without waiting for connections."""
+        signals = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def bind(settings: Settings) -> socket.socket:

@@ -76,7 +76,8 @@ class Services:
             _log.info("unfinished files of an unclean stop removed", count=swept)
         self.orchestrator.start(paused=self.settings.start_paused)
         self.catalog.refresh()
-        self.render.warm_up()
+        if self.settings.warm_up:
+            self.render.warm_up()
 
     def stop(self) -> None:
         """Put running runs back in the queue and close everything; idempotent."""

@@ -48,6 +48,10 @@ class VaeRuntime:
         """uint8 (height, width, 3) -> normalised latents (1, c, h, w): the mode, no noise."""
         unit = torch.from_numpy(pixels.astype(np.float32) / 255.0)  # (height, width, 3)
         image = unit.permute(2, 0, 1)[None] * 2 - 1  # (1, 3, height, width)
-        image = image.to(self._model.device, self._model.dtype)
-        raw: Tensor = self._model.encode(image).latent_dist.mode()  # (1, c, h, w)
+        return self.encode_raw(image)
+
+    def encode_raw(self, images: Tensor) -> Tensor:
+        """Pixels (n, 3, 8h, 8w) float32 in -1..1 -> normalised latents (n, c, h, w) on the CPU."""
+        inputs = images.to(self._model.device, self._model.dtype)
+        raw: Tensor = self._model.encode(inputs).latent_dist.mode()  # (n, c, h, w)
         return ((raw.float() - self._shift) * self._scaling).cpu()

@@ -1,0 +1,182 @@
+"""`kill -9` at every hop and at random moments: nothing accepted is lost, doubled or torn."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import sqlite3
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.durability.hops import HOPS
+from tests.live import ServerProcess
+
+TERMINAL = {"run_done", "error", "cancelled"}
+
+
+def graph(number: int) -> tuple[list[dict[str, Any]], str]:
+    """Two nodes with takes each, different for every number."""
+    shade = number % 256
+    nodes: list[dict[str, Any]] = [
+        {"id": "p", "type": "input/text", "params": {"text": str(number)}},
+        {
+            "id": "a",
+            "type": "test/paint",
+            "params": {"shade": shade, "seed": number},
+            "inputs": {"text": {"from": "p", "output": "text"}},
+        },
+        {
+            "id": "b",
+            "type": "test/steps",
+            "params": {"count": 5, "shade": shade},
+            "inputs": {"image": {"from": "a", "output": "image"}},
+        },
+    ]
+    return nodes, "b"
+
+
+def submit_until_dead(server: ServerProcess, count: int, accepted: dict[str, str]) -> None:
+    """Submit runs; remember the ones that were answered, whatever happens to the others."""
+    for _ in range(count):
+        number = len(accepted) + random.randrange(10**9)
+        nodes, target = graph(number)
+        client_id = f"c{number}"
+        try:
+            reply = server.submit(nodes, target, clientRunId=client_id)
+        except httpx.HTTPError:
+            return
+        if reply.status_code == 201:
+            accepted[client_id] = reply.json()["runId"]
+
+
+def check_everything(server: ServerProcess, data_dir: Path, accepted: dict[str, str]) -> None:
+    """The promises of the acceptance, read from the wire and from the disk."""
+    for run_id in accepted.values():
+        frames = server.frames(run_id, "?after=0&events=all")
+        kinds = [frame["type"] for frame in frames if "seq" in frame]
+        assert kinds[-1] in TERMINAL
+        assert sum(kind in TERMINAL for kind in kinds) == 1
+        numbers = [frame["seq"] for frame in frames if "seq" in frame]
+        assert numbers == sorted(set(numbers))
+        run = server.run(run_id)
+        assert run["status"] == "done", run["error"]
+        assert Counter(take["nodeId"] for take in run["takes"]) == {"a": 1, "b": 1}
+        assert {entry["state"] for entry in run["nodes"].values()} <= {"done", "cached"}
+        _check_attempts(frames)
+    with sqlite3.connect(f"file:{data_dir / 'runs.db'}?mode=ro", uri=True) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        rows = database.execute("SELECT sha256, extension, size_bytes FROM takes").fetchall()
+        doubled = database.execute(
+            "SELECT run_id, node_id, COUNT(*) FROM takes GROUP BY 1, 2 HAVING COUNT(*) > 1"
+        ).fetchall()
+    assert doubled == []
+    for sha256, extension, size in rows:
+        data = (data_dir / "takes" / sha256[:2] / f"{sha256}.{extension}").read_bytes()
+        assert (hashlib.sha256(data).hexdigest(), len(data)) == (sha256, size)
+    assert not list((data_dir / "takes").glob(".part-*"))
+
+
+def _check_attempts(frames: list[dict[str, Any]]) -> None:
+    """Within one attempt no node is done twice."""
+    done: set[str] = set()
+    for frame in frames:
+        if frame["type"] == "queued":
+            done.clear()
+        if frame["type"] == "node_done":
+            assert frame["nodeId"] not in done
+            done.add(frame["nodeId"])
+
+
+@pytest.mark.parametrize("hop", list(HOPS))
+def test_death_at_a_hop(hop: str, tmp_path: Path) -> None:
+    data, models = tmp_path / "data", tmp_path / "models"
+    accepted: dict[str, str] = {}
+    # The first commits of a server are its own: what it recovered.
+    count = random.randrange(1, 4) + (2 if "commit" in hop else 0)
+    doomed = ServerProcess(data, models, INLINE_TEST_DIE_AT=f"{hop}:{count}", INLINE_MAX_ATTEMPTS="9")
+    submit_until_dead(doomed, 6, accepted)
+    doomed.process.wait(30)
+    doomed.close()
+    server = ServerProcess(data, models, INLINE_MAX_ATTEMPTS="9")
+    for client_id, run_id in accepted.items():
+        nodes, target = graph(int(client_id[1:]))
+        replay = server.submit(nodes, target, clientRunId=client_id)
+        assert (replay.status_code, replay.json()["runId"]) == (200, run_id)
+    check_everything(server, data, accepted)
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("lane", range(5))
+def test_death_at_random(lane: int, tmp_path: Path) -> None:
+    """Ten kills in each of five lanes, each on the database that the last one left."""
+    data, models = tmp_path / "data", tmp_path / "models"
+    chance = random.Random(lane)
+    accepted: dict[str, str] = {}
+    pause = threading.Event()
+    for _ in range(10):
+        server = ServerProcess(data, models, INLINE_MAX_ATTEMPTS="99")
+        submitting = threading.Thread(target=submit_until_dead, args=(server, 12, accepted))
+        submitting.start()
+        pause.wait(chance.uniform(0.0, 0.5))
+        server.process.kill()
+        submitting.join()
+        server.process.wait(20)
+        server.close()
+    server = ServerProcess(data, models, INLINE_MAX_ATTEMPTS="99")
+    assert accepted
+    check_everything(server, data, accepted)
+    assert server.stop() == 0
+
+
+def test_a_run_that_kills_the_server_cannot_loop(tmp_path: Path) -> None:
+    data, models = tmp_path / "data", tmp_path / "models"
+    server = ServerProcess(data, models)
+    server.http.post("/v1/queue/pause")
+    killer = server.submit([{"id": "k", "type": "test/boom", "params": {"kind": "kill"}}], "k")
+    nodes, target = graph(1)
+    waiting = server.submit(nodes, target).json()["runId"]
+    run_id = killer.json()["runId"]
+    try:
+        server.http.post("/v1/queue/resume")
+    except httpx.HTTPError:
+        pass
+    server.process.wait(20)
+    server.close()
+    second = ServerProcess.__new__(ServerProcess)
+    with pytest.raises(AssertionError):
+        # It takes the run up again, and dies again.
+        second.__init__(data, models)  # type: ignore[misc]
+        second.process.wait(20)
+        raise AssertionError
+    third = ServerProcess(data, models)
+    run = third.run(run_id)
+    assert (run["status"], run["error"]["code"]) == ("error", "interrupted")
+    assert third.wait_until_final(waiting)["status"] == "done"
+    assert third.http.get("/v1/health").json()["recovered"] == {"requeued": 0, "interrupted": 1}
+    assert third.stop() == 0
+
+
+def test_a_clean_stop_keeps_the_queue_and_costs_no_attempt(tmp_path: Path) -> None:
+    data, models = tmp_path / "data", tmp_path / "models"
+    server = ServerProcess(data, models, INLINE_WALKERS="1")
+    slow = [{"id": "s", "type": "test/steps", "params": {"count": 400, "pause_ms": 10}}]
+    running = server.submit(slow, "s").json()["runId"]
+    nodes, target = graph(2)
+    queued = [server.submit(nodes, target).json()["runId"] for _ in range(3)]
+    with server.socket(running) as socket:
+        while json.loads(socket.recv())["type"] != "progress":
+            pass
+    assert server.stop() == 0
+    again = ServerProcess(data, models, INLINE_WALKERS="1")
+    listed = [run["runId"] for run in again.http.get("/v1/runs").json()["runs"]]
+    assert listed == [running, *queued]
+    final = again.wait_until_final(running)
+    assert (final["status"], final["attempt"]) == ("done", 1)
+    assert all(again.wait_until_final(run_id)["status"] == "done" for run_id in queued)
+    assert again.stop() == 0
