@@ -34,7 +34,12 @@ class Cancel:
 def together(bench: Bench, jobs: Sequence[SampleJob]) -> list[Future[SampleResult]]:
     """Submit jobs so that all of them are waiting when the sampler looks."""
     gate, started = threading.Event(), threading.Event()
-    bench.device.call(lambda: started.set() or gate.wait(20))
+
+    def block() -> None:
+        started.set()
+        gate.wait(20)
+
+    bench.device.call(block)
     assert started.wait(20)
     futures = [bench.sampler.submit(job) for job in jobs]
     gate.set()
@@ -204,10 +209,12 @@ def test_steps_are_reported_with_time_and_preview(bench: Bench) -> None:
     assert [report.step for report in reports] == [1, 2, 3, 4]
     assert all(report.step_count == 4 for report in reports)
     assert [report.sigma for report in reports] == pytest.approx([0.9, 0.75, 0.5, 0.0])
+    first = reports[0]
     assert reports[-1].eta_s == 0
-    assert reports[0].eta_s > 0
-    picture = reports[0].preview()
-    assert picture.startswith(b"\xff\xd8")
+    assert first.eta_s is not None
+    assert first.eta_s > 0
+    assert first.preview is not None
+    assert first.preview().startswith(b"\xff\xd8")
     assert [phase[:2] for phase in phases] == [("loading", 0.02), ("encode", 0.05)]
 
 

@@ -17,6 +17,9 @@ import pytest
 from tests.durability.hops import HOPS
 from tests.live import ServerProcess
 
+# Each test starts several server processes.
+pytestmark = pytest.mark.timeout(180)
+
 TERMINAL = {"run_done", "error", "cancelled"}
 
 

@@ -9,8 +9,8 @@ from inline_core.devices.probe import probe, ram_free_bytes
 from inline_core.settings import MIB, Settings
 
 
-def policy(**values: object) -> DevicePolicy:
-    return DevicePolicy(Settings(profile="cpu", **values))
+def policy() -> DevicePolicy:
+    return DevicePolicy(Settings(profile="cpu"))
 
 
 def test_precision_on_the_processor() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from inline_core.loading.identify import FileIdentity, identify
 from tests import tiny
 
 
-def header_of(shapes: dict[str, tuple[int, ...]], dtype: str = "BF16", **metadata: str) -> Header:
+def header_of(
+    shapes: Mapping[str, tuple[int, ...]], dtype: str = "BF16", **metadata: str
+) -> Header:
     """A header without a file, as identification needs no more."""
     tensors = {
         name: TensorInfo(dtype, shape, 0, 2 * int(torch.Size(shape).numel()))
         for name, shape in shapes.items()
     }
-    return Header(Path("x.safetensors"), 0, 0, tensors, metadata, "digest")
+    return Header(Path("x.safetensors"), 0, 0, tensors, {}, "digest")
 
 
 def of_file(path: Path) -> FileIdentity:

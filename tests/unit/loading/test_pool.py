@@ -33,9 +33,13 @@ def held(pool: ComponentPool) -> list[str]:
 def test_equal_keys_share_one_load() -> None:
     pool = pool_of(100)
     loads: list[int] = []
-    with pool.lease("a", "a", 10, lambda: loads.append(1) or "module") as one:
-        with pool.lease("a", "a", 10, lambda: loads.append(1) or "module") as two:
-            assert one is two
+
+    def load() -> object:
+        loads.append(1)
+        return object()
+
+    with pool.lease("a", "a", 10, load) as one, pool.lease("a", "a", 10, load) as two:
+        assert one is two
     assert len(loads) == 1
     stats = pool.stats()
     assert (stats["hits"], stats["misses"], stats["bytesHeld"]) == (1, 1, 10)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from diffusers import ZImageTransformer2DModel
 
 from inline_core.devices.placement import Placement
 from inline_core.errors import ModelFileInvalid, ModelFileMissing, RunCancelled
@@ -103,8 +104,9 @@ def test_weights_of_the_right_precision_are_not_copied(tmp_path: Path) -> None:
 def test_names_map_onto_the_module(tmp_path: Path) -> None:
     plan = plan_of(original(tmp_path))
     with torch.device("meta"):
-        wanted = dict(tiny.ZImageTransformer2DModel(**transformer_config(plan.identity))
-                      .named_parameters())
+        wanted = dict(
+            ZImageTransformer2DModel(**transformer_config(plan.identity)).named_parameters()
+        )
     assert wanted.keys() == transformer_sources(plan.files.tensors, "").keys() - {
         "norm_final.weight"
     }

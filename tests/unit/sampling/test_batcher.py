@@ -22,9 +22,7 @@ class Entry:
     refused_for: str = ""
 
 
-def entry(
-    model: str = "m", size: int = 64, pictures: int = 1, *, guided: bool = False
-) -> Entry:
+def entry(model: str = "m", size: int = 64, pictures: int = 1, *, guided: bool = False) -> Entry:
     return Entry(BatchKey(reference(model), size, size, guided), pictures)
 
 

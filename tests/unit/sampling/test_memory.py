@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from inline_core.errors import InvalidParam, OutOfMemory
@@ -7,20 +8,13 @@ from inline_core.sampling.memory import as_out_of_memory, is_out_of_memory
 
 
 def test_real_allocation_failures_are_recognised() -> None:
-    caught: list[BaseException] = []
-    for size in (1 << 55,):
-        try:
-            torch.empty(size)
-        except RuntimeError as error:
-            caught.append(error)
-    try:
+    with pytest.raises(RuntimeError) as of_torch:
+        torch.empty(1 << 55)
+    with pytest.raises(MemoryError) as of_python:
         bytearray(1 << 62)
-    except MemoryError as error:
-        caught.append(error)
-    assert len(caught) == 2
-    for error in caught:
-        assert is_out_of_memory(error)
-        told = as_out_of_memory(error, "denoising")
+    for failure in (of_torch.value, of_python.value):
+        assert is_out_of_memory(failure)
+        told = as_out_of_memory(failure, "denoising")
         assert isinstance(told, OutOfMemory)
         assert "MB of host memory are free" in told.message
 

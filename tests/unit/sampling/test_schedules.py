@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def test_edges() -> None:
         for steps in (1, 2, 3, 200):
             sigmas = sigmas_for(name, steps, 3.0)
             assert sigmas[-1] == 0
-            assert all(left > right for left, right in zip(sigmas, sigmas[1:], strict=False))
+            assert all(left > right for left, right in pairwise(sigmas))
 
 
 def test_unknown_names_list_the_valid_ones() -> None:
