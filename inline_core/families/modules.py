@@ -79,7 +79,7 @@ class ModuleSource:
             negative = self.encode(unwanted, check, warnings, job.on_phase)
         preview, end_preview = self._preview(job.model, check)
         try:
-            lease, placement = self._denoiser(job.model, family, check)
+            lease, placement = self._denoiser(job.model, family, check, warnings)
         except BaseException:
             end_preview()
             raise
@@ -137,15 +137,13 @@ class ModuleSource:
     # ---- leases --------------------------------------------------------------------------------
 
     def _denoiser(
-        self, model: ComponentRef, family: ModelFamily, check: Check
+        self, model: ComponentRef, family: ModelFamily, check: Check, warnings: list[str]
     ) -> tuple[Lease[Any], Placement]:
-        if model.adapters:
-            names = ", ".join(adapter.name for adapter in model.adapters)
-            message = f"LoRA adapters ({names}) are not supported on {family.rules.label} yet"
-            raise ModelFileInvalid(message)
         plan = self._plan(model, check)
         runtime = importlib.import_module(family.runtime)
-        lease = self._lease(model, plan, lambda: runtime.load_denoiser(plan))
+        adapters = runtime.match_adapters(plan, model.adapters)
+        warnings.extend(matched.warning for matched in adapters if matched.warning)
+        lease = self._lease(model, plan, lambda: runtime.load_denoiser(plan, adapters))
         return lease, plan.placement
 
     def _text_encoder(self, encoder: ComponentRef, check: Check) -> Lease[Any]:

@@ -83,7 +83,9 @@ def z_image_turbo(
     parts = _parts(ctx, (model, vae, text_encoder), (model_, vae_, text_encoder_))
     diffusion, autoencoder, encoder = parts
     if lora:
-        diffusion = replace(diffusion, adapters=(*diffusion.adapters, *lora))
+        # Sorted, since the order of adapters must not matter.
+        adapters = sorted(lora, key=lambda entry: (entry.stamp, entry.name, entry.strength))
+        diffusion = replace(diffusion, adapters=tuple(adapters))
     positive = Conditioning(prompt, encoder)
     ctx.render.encode_text(positive, ctx)
     if image is None:

@@ -6,6 +6,7 @@ Imports torch and diffusers, so it is imported on the device thread only.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +20,14 @@ from inline_core.families.z_image.decode import VaeRuntime
 from inline_core.families.z_image.denoise import ZImageDenoiser
 from inline_core.families.z_image.keys import (
     IGNORABLE,
+    adapter_targets,
     text_encoder_sources,
     transformer_sources,
     vae_sources,
 )
 from inline_core.families.z_image.text import ZImageTextEncoder
+from inline_core.loading.adapters import MatchedAdapter, match_adapter, merge_adapters
+from inline_core.loading.component import LoraRef
 from inline_core.loading.files import WeightFiles
 from inline_core.loading.identify import FileIdentity, count_blocks
 from inline_core.loading.stream import LoadPlan, fill
@@ -59,7 +63,14 @@ def transformer_config(identity: FileIdentity) -> dict[str, Any]:
     }
 
 
-def load_denoiser(plan: LoadPlan) -> ZImageDenoiser:
+def match_adapters(plan: LoadPlan, adapters: Sequence[LoraRef]) -> tuple[MatchedAdapter, ...]:
+    """Where each adapter belongs in the model of `plan`; headers only.  Raises: ModelFileInvalid."""
+    sources = transformer_sources(plan.files.tensors, plan.identity.prefix)
+    targets = adapter_targets(sources)
+    return tuple(match_adapter(adapter, targets, plan.label) for adapter in adapters)
+
+
+def load_denoiser(plan: LoadPlan, adapters: Sequence[MatchedAdapter] = ()) -> ZImageDenoiser:
     """The diffusion model, ready to predict.  Raises: ModelFileInvalid, RunCancelled."""
     config = transformer_config(plan.identity)
     with torch.device("meta"):
@@ -67,6 +78,7 @@ def load_denoiser(plan: LoadPlan) -> ZImageDenoiser:
     sources = transformer_sources(plan.files.tensors, plan.identity.prefix)
     ignorable = [plan.identity.prefix + name for name in IGNORABLE]
     fill(model, sources, plan, ignorable=ignorable)
+    merge_adapters(model, adapters, plan.check)
     return ZImageDenoiser(model.eval())
 
 

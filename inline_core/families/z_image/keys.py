@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from inline_core.loading.adapters import AdapterTarget
 from inline_core.loading.stream import TensorSource
 
 # Present in the original file, unused by the architecture.
@@ -39,6 +40,27 @@ def transformer_sources(names: Iterable[str], prefix: str) -> dict[str, TensorSo
             bare = re.sub(pattern, new, bare)
         sources[bare] = TensorSource(name)
     return sources
+
+
+def adapter_targets(parameters: Iterable[str]) -> dict[str, list[AdapterTarget]]:
+    """Every spelling of a linear module, diffusers' and the original's, to the weights it means."""
+    targets: dict[str, list[AdapterTarget]] = {}
+    for parameter in parameters:
+        module = parameter.removesuffix(".weight")
+        if module == parameter:
+            continue
+        targets.setdefault(module, []).append(AdapterTarget(parameter))
+        fused = re.sub(r"\.attention\.to_[qkv]$", ".attention.qkv", module)
+        if fused != module:
+            part = "qkv".index(module[-1])
+            targets.setdefault(fused, []).append(AdapterTarget(parameter, part, 3))
+            continue
+        original = module.replace(".attention.to_out.0", ".attention.out")
+        original = original.replace("all_final_layer.2-1.", "final_layer.")
+        original = original.replace("all_x_embedder.2-1", "x_embedder")
+        if original != module:
+            targets.setdefault(original, []).append(AdapterTarget(parameter))
+    return targets
 
 
 def vae_sources(names: Iterable[str], blocks: int) -> dict[str, TensorSource]:
