@@ -34,7 +34,13 @@ class Gate:
 GATE = Gate()
 
 
-@node("test/paint", title="Paint", category="Test", outputs=[Port(PortKind.IMAGE)], output_kind="image")
+@node(
+    "test/paint",
+    title="Paint",
+    category="Test",
+    outputs=[Port(PortKind.IMAGE)],
+    output_kind="image",
+)
 def paint(
     ctx: NodeContext,
     text: str = "",
@@ -52,7 +58,14 @@ def paint(
     return Image(pixels, {"seed": seed})
 
 
-@node("test/wait", title="Wait", category="Test", outputs=[Port(PortKind.IMAGE)], output_kind="image", needs=["nothing"])
+@node(
+    "test/wait",
+    title="Wait",
+    category="Test",
+    outputs=[Port(PortKind.IMAGE)],
+    output_kind="image",
+    needs=["nothing"],
+)
 def wait(ctx: NodeContext, *, shade: int = 0) -> Image:
     """Holds until the test opens the gate, or the run is cancelled."""
     ctx.progress("sample", 0.1, "Waiting", step=1, step_count=10)
@@ -62,8 +75,16 @@ def wait(ctx: NodeContext, *, shade: int = 0) -> Image:
     return Image(np.full((8, 8, 3), shade, np.uint8))
 
 
-@node("test/boom", title="Boom", category="Test", outputs=[Port(PortKind.IMAGE)], output_kind="image")
-def boom(ctx: NodeContext, *, kind: Annotated[str, Param(options=[(k, k) for k in ("raise", "refuse", "memory", "kill")])] = "raise") -> Image:  # noqa: ARG001
+@node(
+    "test/boom", title="Boom", category="Test", outputs=[Port(PortKind.IMAGE)], output_kind="image"
+)
+def boom(
+    ctx: NodeContext,
+    *,
+    kind: Annotated[
+        str, Param(options=[(k, k) for k in ("raise", "refuse", "memory", "kill")])
+    ] = "raise",
+) -> Image:
     """Fails in the way that was asked for."""
     if kind == "refuse":
         message = "This value is refused."
@@ -76,10 +97,17 @@ def boom(ctx: NodeContext, *, kind: Annotated[str, Param(options=[(k, k) for k i
     raise RuntimeError(message)
 
 
-@node("test/steps", title="Steps", category="Test", outputs=[Port(PortKind.IMAGE)], output_kind="image", needs=["nothing"])
+@node(
+    "test/steps",
+    title="Steps",
+    category="Test",
+    outputs=[Port(PortKind.IMAGE)],
+    output_kind="image",
+    needs=["nothing"],
+)
 def steps(
     ctx: NodeContext,
-    image: Annotated[Image | None, Port(PortKind.IMAGE)] = None,  # noqa: ARG001
+    image: Annotated[Image | None, Port(PortKind.IMAGE)] = None,
     *,
     count: Annotated[int, Param(min=1, max=10_000)] = 10,
     pause_ms: Annotated[int, Param(min=0, max=10_000)] = 5,
@@ -96,7 +124,7 @@ def steps(
 
 
 @node("test/concat", title="Concat", category="Test", outputs=[Port(PortKind.TEXT)])
-def concat(ctx: NodeContext, first: str = "", *, add: str = "x") -> str:  # noqa: ARG001
+def concat(ctx: NodeContext, first: str = "", *, add: str = "x") -> str:
     """A cheap node for long chains."""
     return (first + add)[-16:]
 

@@ -46,7 +46,9 @@ class Client:
 
     def socket(self, run_id: str, query: str = "") -> ClientConnection:
         address = self.url.replace("http://", "ws://")
-        return connect(f"{address}/v1/runs/{run_id}/events{query}", open_timeout=20, ping_interval=None)
+        return connect(
+            f"{address}/v1/runs/{run_id}/events{query}", open_timeout=20, ping_interval=None
+        )
 
     def frames(self, run_id: str, query: str = "") -> list[dict[str, Any]]:
         """All text frames until the server closes; the close code must be 1000."""
@@ -112,25 +114,38 @@ class ServerProcess(Client):
         address.unlink(missing_ok=True)
         self.log = (data_dir / "server.log").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.durability.faulty_server", str(data_dir), str(models_dir)],
+            [
+                sys.executable,
+                "-m",
+                "tests.durability.faulty_server",
+                str(data_dir),
+                str(models_dir),
+            ],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
             stderr=self.log,
         )
+        try:
+            super().__init__(self._first_answer(address))
+        except AssertionError:
+            self.process.kill()
+            self.process.wait()
+            self.log.close()
+            raise
+
+    def _first_answer(self, address: Path) -> str:
         pause = threading.Event()
-        deadline = time.monotonic() + 40
-        while True:
-            assert time.monotonic() < deadline, "the server did not start"
-            assert self.process.poll() is None, (data_dir / "server.log").read_text()[-3000:]
-            if address.exists():
-                try:
-                    url = json.loads(address.read_text())["url"]
-                    if httpx.get(f"{url}/v1/health", timeout=2).is_success:
-                        break
-                except (ValueError, httpx.HTTPError):
-                    pass
-            pause.wait(0.02)
-        super().__init__(url)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, "the server ended while starting"
+            try:
+                url: str = json.loads(address.read_text())["url"]
+                if httpx.get(f"{url}/v1/health", timeout=5).is_success:
+                    return url
+            except (OSError, ValueError, httpx.HTTPError):
+                pause.wait(0.02)
+        message = "the server did not start"
+        raise AssertionError(message)
 
     def kill(self) -> None:
         """SIGKILL, as a power cut would."""

@@ -27,7 +27,9 @@ _PREFIXES: Final = (
     "unet.",
 )
 _KOHYA: Final = "lora_unet_"
-_DOWN: Final = re.compile(r"\.(lora_A|lora_down|lora\.down|lora_linear_layer\.down)(\.default)?\.weight$")
+_DOWN: Final = re.compile(
+    r"\.(lora_A|lora_down|lora\.down|lora_linear_layer\.down)(\.default)?\.weight$"
+)
 _UP: Final = re.compile(r"\.(lora_B|lora_up|lora\.up|lora_linear_layer\.up)(\.default)?\.weight$")
 _REFUSED: Final = (
     ("lokr_", "LoKr"),
@@ -150,9 +152,7 @@ def merge_adapters(
                     _add(module, target.parameter, scale * (part @ down), matched.adapter, torch)
 
 
-def _add(
-    module: nn.Module, name: str, delta: Tensor, adapter: LoraRef, torch: Any
-) -> None:
+def _add(module: nn.Module, name: str, delta: Tensor, adapter: LoraRef, torch: Any) -> None:
     owner, _, leaf = name.rpartition(".")
     parent = module.get_submodule(owner)
     weight: Tensor = getattr(parent, leaf)

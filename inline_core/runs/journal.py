@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, case, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from inline_core.errors import Conflict, NotFound, QueueFull
@@ -246,10 +246,20 @@ def _count_unfinished(transaction: Transaction) -> int:
 
 
 def _claim(transaction: Transaction) -> str | None:
+    """The next run.  Of runs that were interrupted before, at most one runs at a time.
+
+    One of them may have brought the server down, and would take the others with it again.
+    """
     connection = transaction.connection
+    suspect = select(runs.c.id).where(
+        runs.c.status == RunStatus.RUNNING.value, runs.c.attempt > 1
+    )
     row = connection.execute(
         select(runs.c.id, runs.c.attempt)
-        .where(runs.c.status == RunStatus.QUEUED.value)
+        .where(
+            runs.c.status == RunStatus.QUEUED.value,
+            or_(runs.c.attempt == 0, ~suspect.exists()),
+        )
         .order_by(runs.c.priority.desc(), runs.c.position)
         .limit(1)
     ).one_or_none()

@@ -114,7 +114,11 @@ class Guard:
             return None
         query = parse_qs(scope["query_string"].decode("latin-1"))
         query.pop("token", None)
-        target = scope.get("root_path", "") + path + (f"?{urlencode(query, doseq=True)}" if query else "")
+        target = (
+            scope.get("root_path", "")
+            + path
+            + (f"?{urlencode(query, doseq=True)}" if query else "")
+        )
         response = RedirectResponse(target, 303)
         response.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
         return response

@@ -53,7 +53,7 @@ def serve(settings: Settings, services: Services | None = None) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server for which SIGINT and SIGTERM are a clean stop: uvicorn would die of them at the end."""
+    """A server for which SIGINT and SIGTERM are a clean stop (uvicorn dies of them at the end)."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -125,9 +125,7 @@ def resolve_token(settings: Settings) -> str | None:
     return path.read_text().strip()
 
 
-def build_services(
-    settings: Settings, specs: Mapping[str, NodeSpec] | None = None
-) -> Services:
+def build_services(settings: Settings, specs: Mapping[str, NodeSpec] | None = None) -> Services:
     """Make every part; `specs` replaces the node types that are installed.
 
     Raises: AlreadyRunning.

@@ -77,7 +77,9 @@ class Replayer:
         if "if-none-match" in exchange:
             headers["if-none-match"] = exchange["if-none-match"]
         content = body.encode() if isinstance(body, str) else body
-        response = self.server.http.request(request["method"], url, content=content, headers=headers)
+        response = self.server.http.request(
+            request["method"], url, content=content, headers=headers
+        )
         recorded_body = exchange.get("body")
         if isinstance(recorded_body, dict) and "runId" in recorded_body and response.is_success:
             self.run_ids.setdefault(recorded_body["runId"], response.json()["runId"])
@@ -90,6 +92,10 @@ class Replayer:
         if isinstance(recorded, dict) and "__text__" not in recorded and "bytes" not in recorded:
             assert response.headers["content-type"] == "application/json"
             assert_same_shape(recorded, response.json())
-            if "error" in recorded and isinstance(recorded["error"], dict) and "code" in recorded["error"]:
+            if (
+                "error" in recorded
+                and isinstance(recorded["error"], dict)
+                and "code" in recorded["error"]
+            ):
                 assert response.json()["error"]["code"] == recorded["error"]["code"]
                 assert response.json()["error"].get("nodeId") == recorded["error"].get("nodeId")

@@ -20,7 +20,6 @@ from inline_core.settings import Settings
 from tests.fault_nodes import specs_with_faults
 from tests.live import LiveServer, live_server
 
-
 CHECKS = (
     not_a_server_error,
     status_code_conformance,
@@ -63,7 +62,9 @@ def test_every_operation(documented: LiveServer) -> None:
 
 def _hammer(operation: Any) -> None:
     @given(case=operation.as_strategy())
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(
+        max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    )
     def run(case: Any) -> None:
         if case.query and "wait" in case.query:
             case.query["wait"] = 0

@@ -19,20 +19,44 @@ from tests.live import LiveServer
 
 # (recording, what) -> (our status, our error code or None, why)
 FAULTS: dict[tuple[str, str], tuple[int, str | None, str]] = {
-    ("validation_errors", "required wired to empty list"): (422, "invalid_graph", "C20: [] does not satisfy a required port"),
-    ("validation_errors", "cycle outside closure"): (422, "invalid_graph", "issue 2: cycles anywhere are reported"),
+    ("validation_errors", "required wired to empty list"): (
+        422,
+        "invalid_graph",
+        "C20: [] does not satisfy a required port",
+    ),
+    ("validation_errors", "cycle outside closure"): (
+        422,
+        "invalid_graph",
+        "issue 2: cycles anywhere are reported",
+    ),
     ("validation_errors", "cycle"): (422, "invalid_graph", "C17: problems carry nodeId"),
     ("validation_errors", "edge not object"): (422, "invalid_graph", "C17: problems carry nodeId"),
-    ("validation_errors", "edge missing output"): (422, "invalid_graph", "C17: problems carry nodeId"),
-    ("validation_errors", "body not json"): (400, "malformed_json", "C17: 500 text/plain for bad JSON"),
+    ("validation_errors", "edge missing output"): (
+        422,
+        "invalid_graph",
+        "C17: problems carry nodeId",
+    ),
+    ("validation_errors", "body not json"): (
+        400,
+        "malformed_json",
+        "C17: 500 text/plain for bad JSON",
+    ),
     ("validation_errors", "body json array"): (422, "invalid_request", "C17: 500 for a JSON array"),
     ("validation_errors", "empty body"): (400, "malformed_json", "C17: 500 for an empty body"),
     ("validation_errors", "clientRunId list"): (422, "invalid_request", "C17: 500 for a list"),
-    ("validation_errors", "clientRunId not string"): (201, None, "recorded on a server that knew the id already"),
+    ("validation_errors", "clientRunId not string"): (
+        201,
+        None,
+        "recorded on a server that knew the id already",
+    ),
     ("not_found", "GET /v1/nope"): (404, "not_found", "C17: errors always in the envelope"),
     ("not_found", "PUT /v1/runs"): (405, "method_not_allowed", "C21: envelope and a true Allow"),
     ("not_found", "GET /v1/assets"): (200, None, "C16: assets are listed"),
-    ("not_found", "GET /v1/assets/sha256-abc"): (404, "not_found", "C17: errors always in the envelope"),
+    ("not_found", "GET /v1/assets/sha256-abc"): (
+        404,
+        "not_found",
+        "C17: errors always in the envelope",
+    ),
     ("not_found", "DELETE /v1/takes/t"): (404, "not_found", "C16: takes can be deleted"),
     ("not_found", "HEAD /v1/health"): (200, None, "C21: HEAD works"),
     ("not_found", "OPTIONS /v1/runs"): (204, None, "C21: OPTIONS works"),
@@ -41,16 +65,41 @@ FAULTS: dict[tuple[str, str], tuple[int, str | None, str]] = {
     ("models_304", '"zzz", "r_38e809d2"'): (304, None, "C21: lists match"),
     ("assets", "video/mp4"): (200, None, "C13: the kind comes from the content"),
     ("assets", "audio/wav"): (200, None, "C13: the kind comes from the content"),
-    ("assets", "multipart"): (415, "unsupported_media_type", "A1/C13: a form is not stored as if it were a picture"),
+    ("assets", "multipart"): (
+        415,
+        "unsupported_media_type",
+        "A1/C13: a form is not stored as if it were a picture",
+    ),
     ("assets", "empty"): (422, "invalid_asset", "C13: zero bytes are not an asset"),
-    ("runs_source_nodes", "asset"): (201, None, "C19: a missing asset fails the run instead of passing"),
-    ("cancel_and_queue", "delete_again"): (409, "conflict", "C6: DELETE on a finished run says what it is"),
+    ("runs_source_nodes", "asset"): (
+        201,
+        None,
+        "C19: a missing asset fails the run instead of passing",
+    ),
+    ("cancel_and_queue", "delete_again"): (
+        409,
+        "conflict",
+        "C6: DELETE on a finished run says what it is",
+    ),
     ("ws_unknown_run", "close"): (4404, None, "C2: accepted, then closed with 4404"),
     ("ws_model_run_error_unhandled", "terminal"): (0, None, "C1: the error frame is never lost"),
     ("crash_restart_and_origin", "restart"): (0, None, "C4, C5: see tests/durability"),
     ("crash_restart_and_origin", "origin"): (403, "forbidden", "C23: foreign origins are refused"),
 }
-Z_IMAGE_TYPES = ("vae/decode", "vae/encode", "sample", "latent/empty", "encode/text", "load/vae", "load/diffusion-model", "load/text-encoder", "load/lora", "input/text", "input/image", "input/video")
+Z_IMAGE_TYPES = (
+    "vae/decode",
+    "vae/encode",
+    "sample",
+    "latent/empty",
+    "encode/text",
+    "load/vae",
+    "load/diffusion-model",
+    "load/text-encoder",
+    "load/lora",
+    "input/text",
+    "input/image",
+    "input/video",
+)
 
 
 @pytest.fixture
@@ -80,7 +129,9 @@ def test_validation(exchange: dict[str, Any], replayer: Replayer) -> None:
         replayer.check(exchange, response)
 
 
-@pytest.mark.parametrize("name", ["health", "client_run_id", "run_no_runner_or_no_model", "model_by_type"])
+@pytest.mark.parametrize(
+    "name", ["health", "client_run_id", "run_no_runner_or_no_model", "model_by_type"]
+)
 def test_plain_recordings(name: str, replayer: Replayer) -> None:
     for exchange in exchanges(recording(name)):
         response = replayer.send(exchange)
@@ -208,7 +259,9 @@ def test_assets(tiny_server: LiveServer) -> None:
 def _transcript_types(transcript: list[dict[str, Any]]) -> list[str]:
     """Frame types, repeats of progress collapsed."""
     kinds = [entry["frame"]["type"] for entry in transcript if "frame" in entry]
-    return [kind for i, kind in enumerate(kinds) if i == 0 or kind != kinds[i - 1] or kind != "progress"]
+    return [
+        kind for i, kind in enumerate(kinds) if i == 0 or kind != kinds[i - 1] or kind != "progress"
+    ]
 
 
 def _live_types(frames: list[dict[str, Any]]) -> list[str]:
@@ -231,7 +284,11 @@ def test_model_runs(name: str, replayer: Replayer) -> None:
         assert ours[0] == "snapshot"
         assert [order.index(kind) for kind in ours] == sorted(order.index(kind) for kind in ours)
         assert frames[-1]["type"] in {"run_done", "snapshot"}
-        recorded_frames = {entry["frame"]["type"]: entry["frame"] for entry in part["transcript"] if "frame" in entry}
+        recorded_frames = {
+            entry["frame"]["type"]: entry["frame"]
+            for entry in part["transcript"]
+            if "frame" in entry
+        }
         for frame in frames:
             if frame["type"] in recorded_frames and frame["type"] != "progress":
                 assert_same_shape(_without_node_details(recorded_frames[frame["type"]]), frame)
@@ -335,10 +392,20 @@ def test_cancel_and_queue(replayer: Replayer) -> None:
 
 
 def test_foreign_origin_is_refused(tiny_server: LiveServer) -> None:
-    body = json.dumps({"graph": {"schemaVersion": 1, "nodes": [{"id": "a", "type": "input/text"}]}, "target": "a"})
+    body = json.dumps(
+        {"graph": {"schemaVersion": 1, "nodes": [{"id": "a", "type": "input/text"}]}, "target": "a"}
+    )
     headers = {"Origin": "http://evil.example", "Content-Type": "text/plain"}
     before = len(tiny_server.http.get("/v1/runs?all=1&limit=500").json()["runs"])
-    _expect(tiny_server.http.post("/v1/runs", content=body, headers=headers), ("crash_restart_and_origin", "origin"))
-    assert tiny_server.http.post("/v1/runs", content=body, headers={"Content-Type": "text/plain"}).status_code == 415
+    _expect(
+        tiny_server.http.post("/v1/runs", content=body, headers=headers),
+        ("crash_restart_and_origin", "origin"),
+    )
+    assert (
+        tiny_server.http.post(
+            "/v1/runs", content=body, headers={"Content-Type": "text/plain"}
+        ).status_code
+        == 415
+    )
     assert tiny_server.http.get("/v1/health", headers={"Host": "evil.example"}).status_code == 403
     assert len(tiny_server.http.get("/v1/runs?all=1&limit=500").json()["runs"]) == before

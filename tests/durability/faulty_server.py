@@ -17,7 +17,11 @@ from tests.fault_nodes import specs_with_faults
 def main() -> None:
     data, models = sys.argv[1:3]
     settings = Settings(
-        data_dir=Path(data), models_dir=Path(models), port=0, demo_model=False, threads=1,
+        data_dir=Path(data),
+        models_dir=Path(models),
+        port=0,
+        demo_model=False,
+        threads=1,
         warm_up=False,
     )
     configure_logs("info", as_json=True)

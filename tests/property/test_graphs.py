@@ -16,8 +16,14 @@ from tests.fault_nodes import specs_with_faults
 
 SPECS = specs_with_faults()
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
@@ -39,9 +45,7 @@ def test_dags_are_ordered_and_cycles_found(wires: list[tuple[int, int]]) -> None
     ]
     for source, target in wires:
         nodes[target]["inputs"]["first"] = {"from": f"n{source}", "output": "text"}
-    parents = {
-        node["id"]: node["inputs"]["first"]["from"] for node in nodes if node["inputs"]
-    }
+    parents = {node["id"]: node["inputs"]["first"]["from"] for node in nodes if node["inputs"]}
     looping = {start for start in parents if _loops(start, parents)}
     document = {"schemaVersion": 1, "nodes": nodes}
     graph, _ = read_graph(document)

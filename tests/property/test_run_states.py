@@ -46,7 +46,11 @@ class RunStates(RuleBasedStateMachine):
         self.seen: dict[str, list[int]] = {}
         self.client_ids: dict[str, str] = {}
 
-    @rule(target=runs, shade=st.integers(0, 3), kind=st.sampled_from(["paint", "wait", "boom", "steps"]))
+    @rule(
+        target=runs,
+        shade=st.integers(0, 3),
+        kind=st.sampled_from(["paint", "wait", "boom", "steps"]),
+    )
     def submit(self, shade: int, kind: str) -> str:
         params: dict[str, Any] = {} if kind == "boom" else {"shade": shade}
         if kind == "steps":

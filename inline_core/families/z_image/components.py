@@ -64,7 +64,7 @@ def transformer_config(identity: FileIdentity) -> dict[str, Any]:
 
 
 def match_adapters(plan: LoadPlan, adapters: Sequence[LoraRef]) -> tuple[MatchedAdapter, ...]:
-    """Where each adapter belongs in the model of `plan`; headers only.  Raises: ModelFileInvalid."""
+    """Where each adapter belongs in the model; headers only.  Raises: ModelFileInvalid."""
     sources = transformer_sources(plan.files.tensors, plan.identity.prefix)
     targets = adapter_targets(sources)
     return tuple(match_adapter(adapter, targets, plan.label) for adapter in adapters)

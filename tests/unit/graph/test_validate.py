@@ -58,7 +58,11 @@ def test_all_problems_at_once() -> None:
 
 
 def test_two_edges_on_a_single_port_and_one_element_lists() -> None:
-    nodes = [text("p"), text("q"), {"id": "a", "type": "test/paint", "inputs": {"text": [edge("p")]}}]
+    nodes = [
+        text("p"),
+        text("q"),
+        {"id": "a", "type": "test/paint", "inputs": {"text": [edge("p")]}},
+    ]
     assert check(nodes).order == ("p", "a")
     nodes[2]["inputs"] = {"text": [edge("p"), edge("q")]}
     assert problems(nodes) == [("too_many_edges", "a", "text", None)]
@@ -102,7 +106,9 @@ def test_options_and_files() -> None:
 def test_unknown_params_warn_and_are_errors_when_strict() -> None:
     nodes = [text(text="x", zzz=1)]
     checked = check(nodes)
-    assert [(w.code, w.node_id, w.param) for w in checked.warnings] == [("unknown_param", "a", "zzz")]
+    assert [(w.code, w.node_id, w.param) for w in checked.warnings] == [
+        ("unknown_param", "a", "zzz")
+    ]
     assert checked.params["a"] == {"text": "x"}
     assert problems(nodes, strict=True) == [("unknown_param", "a", None, "zzz")]
 
@@ -113,7 +119,10 @@ def test_a_cycle_outside_the_closure_and_a_self_loop_are_reported() -> None:
 
 
 def test_a_comfyui_workflow_is_named() -> None:
-    for document in ({"last_node_id": 1, "nodes": [], "links": []}, {"1": {"class_type": "KSampler"}}):
+    for document in (
+        {"last_node_id": 1, "nodes": [], "links": []},
+        {"1": {"class_type": "KSampler"}},
+    ):
         with pytest.raises(InvalidGraph, match="ComfyUI"):
             check_graph(document, ("a",), SPECS, lambda _: [])
 

@@ -84,7 +84,9 @@ def latents(studio: Studio, job: SampleJob) -> Any:
 def test_every_spelling_gives_the_same_picture(studio: Studio, tmp_path: Path) -> None:
     base = latents(studio, studio.job())
     results = {
-        spelling: latents(studio, with_lora(studio, write(tmp_path / f"{number}.v1.0.safetensors", spelling)))
+        spelling: latents(
+            studio, with_lora(studio, write(tmp_path / f"{number}.v1.0.safetensors", spelling))
+        )
         for number, spelling in enumerate(SPELLINGS)
     }
     first = results["peft"]
@@ -123,7 +125,10 @@ def test_a_fused_module_is_split_by_rows(studio: Studio, tmp_path: Path) -> None
 
 
 def test_a_partial_match_is_a_warning_with_counts(studio: Studio, tmp_path: Path) -> None:
-    extra = {"transformer.nowhere.lora_A.weight": torch.zeros(2, 4), "transformer.nowhere.lora_B.weight": torch.zeros(4, 2)}
+    extra = {
+        "transformer.nowhere.lora_A.weight": torch.zeros(2, 4),
+        "transformer.nowhere.lora_B.weight": torch.zeros(4, 2),
+    }
     path = write(tmp_path / "a.safetensors", "peft", extra=extra)
     result = studio.render.sample(with_lora(studio, path), Context())
     assert any("only 2 of 3 modules" in warning for warning in result.warnings)

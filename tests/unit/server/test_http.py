@@ -42,7 +42,9 @@ def png(colour: tuple[int, ...] = (1, 2, 3), mode: str = "RGB") -> bytes:
         (b"\xff\xfe", 400, "malformed_json"),
     ],
 )
-def test_bad_bodies_are_client_errors(server: LiveServer, body: bytes, status: int, code: str) -> None:
+def test_bad_bodies_are_client_errors(
+    server: LiveServer, body: bytes, status: int, code: str
+) -> None:
     reply = server.http.post("/v1/runs", content=body, headers={"content-type": "application/json"})
     assert reply.status_code == status
     assert reply.json()["error"]["code"] == code
@@ -79,10 +81,18 @@ def test_assets_round_trip_and_feed_a_graph(server: LiveServer) -> None:
     assert server.http.get(f"/v1/assets/{stored['id']}").json()["name"] == "fox.png"
     assert len(server.http.get("/v1/assets").json()["assets"]) == 1
     for kind in ("image", "mask"):
-        nodes = [{"id": "a", "type": f"input/{kind}", "params": {"asset": {"ref": "asset", "id": stored["id"]}}}]
+        nodes = [
+            {
+                "id": "a",
+                "type": f"input/{kind}",
+                "params": {"asset": {"ref": "asset", "id": stored["id"]}},
+            }
+        ]
         assert server.submit(nodes, "a", wait=20).json()["status"] == "done"
     take = server.submit([{"id": "p", "type": "test/paint"}], "p", wait=20).json()["takes"][0]
-    nodes = [{"id": "a", "type": "input/image", "params": {"asset": {"ref": "take", "id": take["id"]}}}]
+    nodes = [
+        {"id": "a", "type": "input/image", "params": {"asset": {"ref": "take", "id": take["id"]}}}
+    ]
     assert server.submit(nodes, "a", wait=20).json()["status"] == "done"
 
 
@@ -122,14 +132,28 @@ def test_paths_are_confined(server: LiveServer, tmp_path: Path) -> None:
     (allowed / "link.png").symlink_to(tmp_path / "secret.png")
 
     def outcome(path: str) -> Any:
-        nodes = [{"id": "a", "type": "input/image", "params": {"asset": {"ref": "path", "path": path}}}]
+        nodes = [
+            {"id": "a", "type": "input/image", "params": {"asset": {"ref": "path", "path": path}}}
+        ]
         run = server.submit(nodes, "a", wait=20).json()
         return run["error"]["code"] if run["error"] else run["status"]
 
     assert outcome(str(allowed / "x.png")) == "done"
-    for bad in (tmp_path / "secret.png", allowed / ".." / "secret.png", allowed / "link.png", "x.png", "/etc/passwd\0"):
+    for bad in (
+        tmp_path / "secret.png",
+        allowed / ".." / "secret.png",
+        allowed / "link.png",
+        "x.png",
+        "/etc/passwd\0",
+    ):
         assert outcome(str(bad)) == "invalid_asset"
-    for path in ("/v1/takes/..%2f..%2fetc%2fpasswd/bytes", "/v1/assets/..%2f..%2fx/bytes", "/..%2f..%2fpyproject.toml", "/%2e%2e/pyproject.toml", "/%00"):
+    for path in (
+        "/v1/takes/..%2f..%2fetc%2fpasswd/bytes",
+        "/v1/assets/..%2f..%2fx/bytes",
+        "/..%2f..%2fpyproject.toml",
+        "/%2e%2e/pyproject.toml",
+        "/%00",
+    ):
         reply = server.http.get(path)
         assert reply.status_code == 404, path
         assert reply.json()["error"]["code"] == "not_found"
@@ -137,7 +161,9 @@ def test_paths_are_confined(server: LiveServer, tmp_path: Path) -> None:
 
 def test_uploads_that_are_no_media(server: LiveServer) -> None:
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+        return (
+            len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+        )
 
     header = (30000).to_bytes(4, "big") * 2 + b"\x01\0\0\0\0"
     bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
@@ -172,14 +198,18 @@ def test_a_front_end_root_is_served_instead(tmp_path: Path) -> None:
     front.mkdir()
     (front / "index.html").write_text("<p>mine</p>")
     (front / "app.js").write_text("1")
-    settings = Settings(data_dir=tmp_path / "d", models_dir=tmp_path / "m", demo_model=False, frontend_root=front)
+    settings = Settings(
+        data_dir=tmp_path / "d", models_dir=tmp_path / "m", demo_model=False, frontend_root=front
+    )
     with live_server(settings) as server:
         assert server.http.get("/").text == "<p>mine</p>"
         assert server.http.get("/app.js").headers["content-type"].startswith("text/javascript")
 
 
 def test_root_path(tmp_path: Path) -> None:
-    settings = Settings(data_dir=tmp_path / "d", models_dir=tmp_path / "m", demo_model=False, root_path="/render")
+    settings = Settings(
+        data_dir=tmp_path / "d", models_dir=tmp_path / "m", demo_model=False, root_path="/render"
+    )
     with live_server(settings, specs_with_faults()) as server:
         # As a proxy that strips the prefix sends it, and as one that keeps it.
         for prefix in ("", "/render"):
@@ -198,7 +228,9 @@ def test_host_and_origin(server: LiveServer) -> None:
     for name in ("evil.example", "", "localhost.evil.example"):
         assert server.http.get("/v1/health", headers={"Host": name}).status_code == 403
     with (
-        connect(f"ws://{host}/v1/runs/x/events", additional_headers={"Origin": "http://evil.example"}) as socket,
+        connect(
+            f"ws://{host}/v1/runs/x/events", additional_headers={"Origin": "http://evil.example"}
+        ) as socket,
         pytest.raises(ConnectionClosedError),
     ):
         socket.recv()
@@ -206,14 +238,24 @@ def test_host_and_origin(server: LiveServer) -> None:
 
 
 def test_token(tmp_path: Path) -> None:
-    settings = Settings(data_dir=tmp_path / "d", models_dir=tmp_path / "m", demo_model=False, token="secret")
+    settings = Settings(
+        data_dir=tmp_path / "d", models_dir=tmp_path / "m", demo_model=False, token="secret"
+    )
     with live_server(settings, specs_with_faults()) as server:
         refused = server.http.get("/v1/health")
         assert refused.status_code == 401
         assert refused.headers["www-authenticate"] == "Bearer"
-        assert server.http.get("/v1/health", headers={"Authorization": "Bearer wrong"}).status_code == 401
-        assert server.http.get("/v1/health", headers={"Authorization": "Bearer secret"}).status_code == 200
-        assert server.http.get("/v1/health", headers={"X-Inline-Token": "secret"}).status_code == 200
+        assert (
+            server.http.get("/v1/health", headers={"Authorization": "Bearer wrong"}).status_code
+            == 401
+        )
+        assert (
+            server.http.get("/v1/health", headers={"Authorization": "Bearer secret"}).status_code
+            == 200
+        )
+        assert (
+            server.http.get("/v1/health", headers={"X-Inline-Token": "secret"}).status_code == 200
+        )
         with httpx.Client(base_url=server.url) as browser:
             signed_in = browser.get("/?token=secret&x=1")
             assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/?x=1")
@@ -221,16 +263,25 @@ def test_token(tmp_path: Path) -> None:
             cookie = signed_in.headers["set-cookie"].lower()
             assert "httponly" in cookie
             assert "samesite=strict" in cookie
-        with connect(f"{server.url.replace('http', 'ws')}/v1/runs/x/events") as socket, pytest.raises(ConnectionClosedError):
+        with (
+            connect(f"{server.url.replace('http', 'ws')}/v1/runs/x/events") as socket,
+            pytest.raises(ConnectionClosedError),
+        ):
             socket.recv()
         assert socket.close_code == 4401
 
 
 def test_validate_is_a_dry_run(server: LiveServer) -> None:
     body = {"graph": {"schemaVersion": 1, "nodes": TEXT}, "target": "a"}
-    assert server.http.post("/v1/graphs/validate", json=body).json() == {"ok": True, "order": ["a"], "warnings": []}
+    assert server.http.post("/v1/graphs/validate", json=body).json() == {
+        "ok": True,
+        "order": ["a"],
+        "warnings": [],
+    }
     nodes = [{"id": "a", "type": "nope"}, {"id": "b", "type": "nope"}]
-    bad = server.http.post("/v1/graphs/validate", json={"graph": {"schemaVersion": 1, "nodes": nodes}})
+    bad = server.http.post(
+        "/v1/graphs/validate", json={"graph": {"schemaVersion": 1, "nodes": nodes}}
+    )
     assert [problem["nodeId"] for problem in bad.json()["error"]["problems"]] == ["a", "b"]
     assert server.http.get("/v1/runs?all=true").json()["runs"] == []
 
@@ -267,5 +318,8 @@ def test_many_submits_at_once_keep_their_order(server: LiveServer) -> None:
     server.http.post("/v1/queue/resume")
     for run_id in replies:
         server.frames(run_id)
-    started = {run_id: json.loads(server.http.get(f"/v1/runs/{run_id}").text)["startedAt"] for run_id in listed}
+    started = {
+        run_id: json.loads(server.http.get(f"/v1/runs/{run_id}").text)["startedAt"]
+        for run_id in listed
+    }
     assert list(started.values()) == sorted(started.values())

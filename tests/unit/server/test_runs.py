@@ -31,7 +31,10 @@ def test_a_run_ends_done_with_a_take(server: LiveServer) -> None:
     assert reply.status_code == 201
     assert run["status"] == "done"
     assert run["fraction"] == 1.0
-    assert {node: entry["state"] for node, entry in run["nodes"].items()} == {"p": "done", "a": "done"}
+    assert {node: entry["state"] for node, entry in run["nodes"].items()} == {
+        "p": "done",
+        "a": "done",
+    }
     assert run["seeds"] == {"a": 3}
     assert run["createdAt"] <= run["startedAt"] <= run["finishedAt"]
     take = run["takes"][0]
@@ -43,7 +46,9 @@ def test_a_run_ends_done_with_a_take(server: LiveServer) -> None:
     part = server.http.get(f"/v1/takes/{take['id']}/bytes", headers={"Range": "bytes=0-15"})
     assert part.status_code == 206
     assert part.content == data.content[:16]
-    same = server.http.get(f"/v1/takes/{take['id']}/bytes", headers={"If-None-Match": f"W/{data.headers['etag']}"})
+    same = server.http.get(
+        f"/v1/takes/{take['id']}/bytes", headers={"If-None-Match": f"W/{data.headers['etag']}"}
+    )
     assert same.status_code == 304
 
 
@@ -182,7 +187,7 @@ def test_tags_history_and_paging(server: LiveServer) -> None:
     found: list[str] = []
     cursor = None
     while True:
-        params = {"tag": "x", "limit": 2, **({"cursor": cursor} if cursor else {})}
+        params: dict[str, Any] = {"tag": "x", "limit": 2, **({"cursor": cursor} if cursor else {})}
         page = server.http.get("/v1/runs", params=params).json()
         found += [run["runId"] for run in page["runs"]]
         cursor = page["nextCursor"]
@@ -282,7 +287,11 @@ def test_server_sent_events(server: LiveServer) -> None:
 def test_a_long_chain_runs_without_recursion(server: LiveServer) -> None:
     nodes: list[dict[str, Any]] = [{"id": "n0", "type": "test/concat"}]
     nodes += [
-        {"id": f"n{i}", "type": "test/concat", "inputs": {"first": {"from": f"n{i - 1}", "output": "text"}}}
+        {
+            "id": f"n{i}",
+            "type": "test/concat",
+            "inputs": {"first": {"from": f"n{i - 1}", "output": "text"}},
+        }
         for i in range(1, 3000)
     ]
     run = server.submit(nodes, "n2999", wait=50).json()
@@ -293,7 +302,9 @@ def test_a_long_chain_runs_without_recursion(server: LiveServer) -> None:
 
 
 def test_a_large_graph_does_not_freeze_health(server: LiveServer) -> None:
-    nodes = [{"id": f"n{i}", "type": "input/text", "params": {"text": str(i)}} for i in range(12_000)]
+    nodes = [
+        {"id": f"n{i}", "type": "input/text", "params": {"text": str(i)}} for i in range(12_000)
+    ]
     slowest = 0.0
     finished = threading.Event()
 

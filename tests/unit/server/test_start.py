@@ -66,7 +66,11 @@ def test_without_torch_everything_is_served_and_a_run_says_what_to_install(tmp_p
             assert {"sample", "vae/decode", "alibaba/z-image-turbo"} <= types
             nodes = [
                 {"id": "p", "type": "input/text", "params": {"text": "x"}},
-                {"id": "m", "type": "alibaba/z-image-turbo", "inputs": {"prompt": {"from": "p", "output": "text"}}},
+                {
+                    "id": "m",
+                    "type": "alibaba/z-image-turbo",
+                    "inputs": {"prompt": {"from": "p", "output": "text"}},
+                },
             ]
             graph = {"schemaVersion": 1, "nodes": nodes}
             run = client.post("/v1/runs?wait=50", json={"graph": graph, "target": "m"}).json()

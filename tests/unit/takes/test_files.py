@@ -27,7 +27,10 @@ def test_write_release_delete(tmp_path: Path) -> None:
 
 def test_uploads_are_cut_at_the_limit_and_leave_nothing(tmp_path: Path) -> None:
     files = ContentFiles(tmp_path / "assets")
-    with pytest.raises(PayloadTooLarge, match="INLINE_X"), files.incoming(4, "INLINE_X") as incoming:
+    with (
+        pytest.raises(PayloadTooLarge, match="INLINE_X"),
+        files.incoming(4, "INLINE_X") as incoming,
+    ):
         incoming.write(b"abc")
         incoming.write(b"de")
     assert list((tmp_path / "assets").iterdir()) == []

@@ -1,0 +1,1 @@
+"""One module a subject; each scenario function gives its results."""
