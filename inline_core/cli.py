@@ -20,7 +20,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; gives the exit code.  Without a command name the server is started."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
-    if not given or (given[0].startswith("-") and given[0] not in {"-h", "--help"}):
+    if given and given[0] in {"-h", "--help"}:
+        parser.print_help()
+        print("\nFlags of `serve`, which are also those of the launchers:\n")
+        given = ["serve", "--help"]
+    if not given or given[0].startswith("-"):
         given = ["serve", *given]
     namespace = parser.parse_args(given)
     try:

@@ -48,12 +48,15 @@ def paint(
     shade: Annotated[int, Param(min=0, max=255)] = 0,
     seed: Annotated[int, Param(widget="seed")] = -1,
     size: Annotated[int, Param(min=1, max=512)] = 8,
+    noisy: bool = False,
 ) -> Image:
     """A flat picture, made at once."""
     ctx.progress("sample", 0.5, "Step 1/2", step=1, step_count=2, eta_ms=10)
     rng = np.random.default_rng(seed)
     pixels = np.full((size, size, 3), shade, np.uint8)
     pixels[0, 0] = rng.integers(0, 255, 3, dtype=np.uint8)
+    if noisy:
+        pixels = rng.integers(0, 255, pixels.shape, dtype=np.uint8)
     ctx.describe(prompt=text)
     return Image(pixels, {"seed": seed})
 

@@ -23,6 +23,19 @@ STAMP = ".inline-installed.json"
 EXIT_SETUP_FAILED = 3
 
 
+HELP = """usage: webui.sh|webui.bat [COMMAND] [FLAGS]
+
+Sets up .venv on first use, then starts the server.
+
+  render "PROMPT" -o out.png   make one picture
+  doctor                       what is installed, found, missing; what to do
+  models                       list the model files that were found
+  --install                    set up only
+  --extra NAME                 install an extra (dev, parallel, ...)
+
+Once it is set up, --help lists every flag (--listen, --port, --models-dir, --lowvram, ...)."""
+
+
 class SetupError(Exception):
     """Setting up failed; the text says why and what to do."""
 
@@ -33,6 +46,9 @@ def main(arguments: list[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     own, rest = split_arguments(arguments)
+    if set(rest) & {"-h", "--help"} and not read_stamp(ROOT / ".venv"):
+        print(HELP)
+        return 0
     try:
         python = ensure(own.extra or ["all"])
     except SetupError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -45,32 +48,42 @@ def test_every_operation(documented: LiveServer) -> None:
     """Generated requests against each operation; all failures are told, not only the first."""
     api = schemathesis.openapi.from_url(f"{documented.url}/openapi.json")
     failures: list[str] = []
-    operations = 0
+    operations, sent = 0, Counter[str]()
     for result in api.get_all_operations():
         operation = result.ok()
         # Streams and metrics are text, and a stream of a live run does not end by itself.
         if operation.path.endswith(("/events", "/metrics")):
             continue
         operations += 1
-        try:
-            _hammer(operation)
-        except (AssertionError, BaseExceptionGroup) as error:
-            failures.append(f"{operation.method.upper()} {operation.path}: {_told(error)}")
+        for mode in GenerationMode:
+            try:
+                sent[mode.value] += _hammer(operation, mode)
+            except (AssertionError, BaseExceptionGroup) as error:
+                where = f"{operation.method.upper()} {operation.path} ({mode.value})"
+                failures.append(f"{where}: {_told(error)}")
+            except Unsatisfiable:
+                continue  # nothing wrong can be said to an operation without parameters
     assert operations >= 25
+    assert min(sent.values()) >= 100, sent
     assert not failures, "\n\n".join(failures)
 
 
-def _hammer(operation: Any) -> None:
-    @given(case=operation.as_strategy())
+def _hammer(operation: Any, mode: GenerationMode) -> int:
+    sent = 0
+
+    @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
         max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None
     )
     def run(case: Any) -> None:
+        nonlocal sent
+        sent += 1
         if case.query and "wait" in case.query:
             case.query["wait"] = 0
         case.call_and_validate(checks=CHECKS)
 
     run()
+    return sent
 
 
 def _told(error: BaseException) -> str:
