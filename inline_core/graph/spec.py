@@ -90,6 +90,11 @@ class NodeSpec:
         object.__setattr__(self, "_outputs_by_id", {port.id: port for port in self.outputs})
         object.__setattr__(self, "_params_by_key", {param.key: param for param in self.params})
 
+    @property
+    def reads_models(self) -> bool:
+        """Whether checking its params, or filling in their defaults, looks at the models folder."""
+        return self.family is not None or any(param.options_from for param in self.params)
+
     def input(self, port_id: str) -> PortSpec | None:
         """The input port `port_id`, or None if this type has none of that name."""
         return self._inputs_by_id.get(port_id)

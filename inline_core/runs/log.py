@@ -73,7 +73,10 @@ class EventLog:
             if len(self._tails) > _RUNS_IN_MEMORY:
                 self._tails.popitem(last=False)
         tail.events.append(event)
-        if len(tail.events) > _EVENTS_PER_RUN:
+        if event.type.is_terminal:
+            # Whoever still has to read the end finds it in the database.
+            del self._tails[event.run_id]
+        elif len(tail.events) > _EVENTS_PER_RUN:
             half = len(tail.events) // 2
             tail.complete_from = tail.events[half - 1].seq
             del tail.events[:half]

@@ -43,7 +43,8 @@ def create_app(settings: Settings, services: Services | None = None) -> FastAPI:
         version=__version__,
         description=_DESCRIPTION,
         lifespan=lifespan,
-        docs_url="/docs",
+        # Our own page at /docs reads the document; FastAPI's loads scripts from elsewhere.
+        docs_url=None,
         redoc_url=None,
     )
     app.state.services = parts

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import psutil
 import structlog
@@ -35,7 +36,8 @@ def serve(settings: Settings, services: Services | None = None) -> None:
     sys.setswitchinterval(_GIL_SWITCH_S)
     listener = bind(settings)
     try:
-        app = create_app(settings, services or build_services(settings))
+        parts = services or build_services(settings)
+        app = create_app(settings, parts)
         url = announce(settings, listener)
         config = uvicorn.Config(
             app,
@@ -47,13 +49,22 @@ def serve(settings: Settings, services: Services | None = None) -> None:
             server_header=False,
         )
         _log.info("listening", url=url, data=str(settings.data_dir.resolve()))
-        _Server(config).run(sockets=[listener])
+        _Server(config, parts).run(sockets=[listener])
     finally:
         listener.close()
 
 
 class _Server(uvicorn.Server):
     """A server for which SIGINT and SIGTERM are a clean stop (uvicorn dies of them at the end)."""
+
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+        super().__init__(config)
+        self._services = services
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the open streams at once, so that they do not hold the stop back."""
+        self._services.hub.close()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

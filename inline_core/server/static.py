@@ -87,6 +87,8 @@ class Pages:
         if path.startswith("/v1/") or "\0" in path:
             return None
         relative = path.lstrip("/") or "index.html"
+        if relative == "docs":
+            return _OWN_PAGES / "docs.html"
         try:
             file = confined(self._root, self._root / relative)
         except (Forbidden, OSError, ValueError):

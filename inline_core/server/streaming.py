@@ -91,7 +91,11 @@ class StreamHub:
         self._loop = loop
 
     def close(self) -> None:
-        """The server is stopping: end all streams."""
+        """The server is stopping: end all streams; any thread, idempotent."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._close)
+
+    def _close(self) -> None:
         self._closing.set()
         for feed in self._feeds.values():
             self._wake_readers(feed)

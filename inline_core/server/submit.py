@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from inline_core.engine.submission import effective_params
 from inline_core.errors import GraphProblem, InvalidGraph, InvalidRequest
 from inline_core.graph.document import graph_hash
+from inline_core.graph.spec import NodeSpec
 from inline_core.graph.validate import CheckedGraph, check_graph
 from inline_core.runs.journal import Submitted
 from inline_core.runs.records import NewRun
@@ -25,10 +26,11 @@ _INLINE_NODES = 200
 async def submit(services: Services, document: Any) -> tuple[Submitted, list[dict[str, Any]]]:
     """Store one run; durable once this returns.  Gives it, and the warnings.
 
-    Small graphs are checked on the event loop (well under a millisecond), large ones in a thread.
+    Small graphs that name no files are checked on the event loop (well under a millisecond), the
+    others in a thread, since the models folder may have to be looked at.
     Raises: InvalidRequest, InvalidGraph, Conflict, QueueFull, DiskFull.
     """
-    if _is_small(document):
+    if _is_quick(document, services.specs):
         new = new_run(services, document)
     else:
         new = await run_in_threadpool(new_run, services, document)
@@ -36,10 +38,15 @@ async def submit(services: Services, document: Any) -> tuple[Submitted, list[dic
     return results[0], [dict(warning) for warning in new.warnings]
 
 
-def _is_small(document: Any) -> bool:
+def _is_quick(document: Any, specs: Mapping[str, NodeSpec]) -> bool:
     graph = document.get("graph") if isinstance(document, Mapping) else None
     nodes = graph.get("nodes") if isinstance(graph, Mapping) else None
-    return not isinstance(nodes, list) or len(nodes) <= _INLINE_NODES
+    if not isinstance(nodes, list):
+        return True
+    if len(nodes) > _INLINE_NODES:
+        return False
+    types = {str(node.get("type")) for node in nodes if isinstance(node, Mapping)}
+    return not any(specs[name].reads_models for name in types if name in specs)
 
 
 def checked_graph(services: Services, document: Any, *, strict: bool) -> CheckedGraph:

@@ -8,12 +8,14 @@ import json
 import random
 import sqlite3
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosedOK
 
 from tests.durability.hops import HOPS
 from tests.live import ServerProcess
@@ -178,7 +180,13 @@ def test_a_clean_stop_keeps_the_queue_and_costs_no_attempt(tmp_path: Path) -> No
     with server.socket(running) as socket:
         while json.loads(socket.recv())["type"] != "progress":
             pass
-    assert server.stop() == 0
+        started = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - started < 10
+        with pytest.raises(ConnectionClosedOK):
+            while True:
+                socket.recv()
+        assert socket.close_code == 1001
     again = ServerProcess(data, models, INLINE_WALKERS="1")
     listed = [run["runId"] for run in again.http.get("/v1/runs").json()["runs"]]
     assert listed == [running, *queued]
