@@ -251,6 +251,7 @@ class Executor:
 
     def _finish(self, walk: _Walk, outcome: NodeOutcome) -> None:
         walk.outcomes.append(outcome)
+        self._shop.board.finish(walk.run_id, outcome.node_id)
         waited = time.monotonic() - walk.flushed_at
         if outcome.announced or waited > _FLUSH_AFTER_S or len(walk.outcomes) >= _FLUSH_COUNT:
             self._flush(walk)

@@ -34,8 +34,17 @@ class Preview:
     step: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A running run in two numbers: nodes that are complete, and how far the current one is."""
+
+    finished: int = 0
+    current: float = 0.0
+
+
 @dataclass(slots=True)
 class _RunProgress:
+    finished: set[str] = field(default_factory=set)
     slots: dict[str, NodeProgress] = field(default_factory=dict)
     previews: dict[str, Preview] = field(default_factory=dict)
     version: int = 0
@@ -84,6 +93,23 @@ class ProgressBoard:
                 eta_ms,
             )
         self._notify(run_id)
+
+    def finish(self, run_id: str, node_id: str) -> None:
+        """A node is complete; its slot stays as it was for those who still have to read it."""
+        with self._lock:
+            self._runs.setdefault(run_id, _RunProgress()).finished.add(node_id)
+
+    def overview(self, run_id: str) -> Overview:
+        """How far a running run is; it never falls."""
+        with self._lock:
+            run = self._runs.get(run_id)
+            if run is None:
+                return Overview()
+            current = max(
+                (s.fraction for s in run.slots.values() if s.node_id not in run.finished),
+                default=0.0,
+            )
+            return Overview(len(run.finished), current)
 
     def offer_preview(self, run_id: str, node_id: str, encode: Callable[[], bytes]) -> None:
         """Encode and keep a preview, if somebody watches and the last one is old enough."""

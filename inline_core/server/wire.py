@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from inline_core.engine.progress import NodeProgress
+from inline_core.engine.progress import NodeProgress, Overview
 from inline_core.graph.spec import NodeSpec, ParamSpec, PortSpec
 from inline_core.runs.events import Event, EventType
 from inline_core.runs.records import AssetRecord, RunError, RunHead, RunView
@@ -137,30 +137,22 @@ def _error(error: RunError | None) -> dict[str, Any] | None:
     return body
 
 
-def run_fraction(head: RunHead, slots: Mapping[str, NodeProgress]) -> float:
-    """Mean of the node fractions: complete nodes count 1, running ones their progress."""
+def run_fraction(head: RunHead, overview: Overview) -> float:
+    """Mean of the node fractions: complete nodes count 1, the current one its progress."""
     if head.status is RunStatus.DONE or head.node_count == 0:
         return 1.0
-    if head.status is RunStatus.QUEUED:
-        return 0.0
-    complete = min(head.nodes_complete, head.node_count)
-    running = max((slot.fraction for slot in slots.values()), default=0.0)
-    if complete == head.node_count:
-        return 1.0
-    # Slots of nodes that are complete already are counted in `complete`; only one node of a run
-    # runs at a time, and it is the one whose slot changed last.
-    newest = max(slots.values(), key=lambda slot: slot.version, default=None)
-    share = newest.fraction if newest is not None and newest.fraction < 1.0 else 0.0
-    return min(1.0, (complete + min(share, running)) / head.node_count)
+    if head.status is RunStatus.RUNNING:
+        return min(1.0, (overview.finished + overview.current) / head.node_count)
+    return min(1.0, head.nodes_complete / head.node_count)
 
 
-def run_head_json(head: RunHead, slots: Mapping[str, NodeProgress]) -> dict[str, Any]:
+def run_head_json(head: RunHead, overview: Overview) -> dict[str, Any]:
     """A run in a list."""
     return {
         "runId": head.id,
         "status": head.status.value,
         "target": head.target,
-        "fraction": run_fraction(head, slots),
+        "fraction": run_fraction(head, overview),
         "queuePosition": head.queue_position,
         "priority": head.priority,
         "tags": list(head.tags),

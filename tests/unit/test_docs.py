@@ -19,7 +19,9 @@ def test_generated_pages_are_current() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("page", sorted(p.relative_to(ROOT) for p in [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]))
+@pytest.mark.parametrize(
+    "page", sorted(p.relative_to(ROOT) for p in [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])
+)
 def test_links_lead_somewhere(page: object) -> None:
     path = ROOT / str(page)
     for target in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8")):

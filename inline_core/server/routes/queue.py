@@ -20,7 +20,7 @@ router = APIRouter(tags=["queue"])
 
 def _queue(services: Services) -> JSONResponse:
     heads = services.queries.unfinished()
-    runs = [run_head_json(head, services.board.slots(head.id)) for head in heads]
+    runs = [run_head_json(head, services.board.overview(head.id)) for head in heads]
     return JSONResponse({"paused": services.orchestrator.paused, "runs": runs})
 
 

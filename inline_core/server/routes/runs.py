@@ -177,7 +177,7 @@ def list_runs(
 
 
 def _heads(services: Services, heads: list[Any]) -> list[dict[str, Any]]:
-    return [run_head_json(head, services.board.slots(head.id)) for head in heads]
+    return [run_head_json(head, services.board.overview(head.id)) for head in heads]
 
 
 @router.get("/v1/runs/{run_id}", response_model=RunModel, responses=replies(404))
@@ -240,4 +240,4 @@ async def change_run(run_id: RunId, request: Request, services: ServicesOf) -> J
     wanted = parse_model(PriorityRequest, document)
     await asyncio.wrap_future(services.journal.set_priority(run_id, wanted.priority))
     view = await asyncio.to_thread(services.queries.run, run_id)
-    return JSONResponse(run_head_json(view.head, services.board.slots(run_id)))
+    return JSONResponse(run_head_json(view.head, services.board.overview(run_id)))

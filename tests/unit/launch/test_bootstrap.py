@@ -53,7 +53,9 @@ def test_pip_is_used_where_its_torch_fits(
 
 
 def test_uv_chooses_the_build_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap.shutil, "which", lambda name: f"/x/{name}" if name == "uv" else None)
+    monkeypatch.setattr(
+        bootstrap.shutil, "which", lambda name: f"/x/{name}" if name == "uv" else None
+    )
     command = bootstrap.installer(Path("python"), wants_torch=True)
     assert command[0] == "/x/uv"
     assert command[-2:] == ["--torch-backend", "cpu"]

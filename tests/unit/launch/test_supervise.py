@@ -37,7 +37,9 @@ def test_delays_start_afresh_after_a_healthy_run() -> None:
 
 
 def test_stop_ends_the_child_and_is_clean() -> None:
-    supervisor = Supervisor([sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"])
+    supervisor = Supervisor(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    )
     result: list[int] = []
     thread = threading.Thread(target=lambda: result.append(supervisor.run()))
     thread.start()
