@@ -86,13 +86,16 @@ def events_page() -> str:
     for event in EventType:
         meaning, default = _EVENTS[event]
         rows.append(f"| `{event.value}` | {'always' if default else '`?events=all`'} | {meaning} |")
+    snapshot = "The whole run and the `seq` it is true for; `reset` if a resume point was unknown."
+    progress = (
+        "Fleeting, at most ten a second, no `seq`: `phase`, `fraction`, `step`, `stepCount`, "
+        "`etaMs`, `status`."
+    )
+    preview = "Binary: length of a JSON header (4 bytes, big endian), the header, a JPEG."
     rows += [
-        "| `snapshot` | first frame | The whole run and the `seq` it is true for; "
-        "`reset` if a resume point was unknown. |",
-        "| `progress` | always | Fleeting, at most ten a second, no `seq`: `phase`, `fraction`, "
-        "`step`, `stepCount`, `etaMs`, `status`. |",
-        "| `preview` | `?previews=1` | Binary: length of a JSON header (4 bytes, big endian), the "
-        "header, a JPEG. |",
+        f"| `snapshot` | first frame | {snapshot} |",
+        f"| `progress` | always | {progress} |",
+        f"| `preview` | `?previews=1` | {preview} |",
     ]
     return _page(
         "Events",
@@ -132,7 +135,7 @@ def _node(spec: NodeSpec) -> str:
 
 
 def _param(param: ParamSpec) -> str:
-    values = param.widget
+    values: str = param.widget
     if param.min is not None:
         values = f"{param.min:g} to {param.max:g}, step {param.step:g}"
     elif param.options:

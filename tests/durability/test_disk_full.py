@@ -38,13 +38,18 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * 2_000_000)
     settings = Settings(
-        data_dir=small_disk / "data", models_dir=tmp_path / "models", demo_model=False, warm_up=False
+        data_dir=small_disk / "data",
+        models_dir=tmp_path / "models",
+        demo_model=False,
+        warm_up=False,
     )
     with live_server(settings, specs_with_faults()) as server:
         outcomes = []
         for seed in range(12):
             params = {"size": 512, "noisy": True, "seed": seed}
-            reply = server.submit([{"id": "a", "type": "test/paint", "params": params}], "a", wait=5)
+            reply = server.submit(
+                [{"id": "a", "type": "test/paint", "params": params}], "a", wait=5
+            )
             if reply.status_code != 201:
                 assert (reply.status_code, reply.json()["error"]["code"]) == (507, "disk_full")
                 outcomes.append("refused")

@@ -16,7 +16,7 @@ from tests.live import ROOT
 
 
 def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap.sys, "version_info", (3, 9, 2))
+    monkeypatch.setattr("inline_core.launch.bootstrap.sys.version_info", (3, 9, 2))
     with pytest.raises(bootstrap.SetupError, match=r"3\.11 or newer is needed, found 3\.9\.2 at"):
         bootstrap.check_python()
 
@@ -25,7 +25,7 @@ def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ("system", "hint"), [("Windows", "winget"), ("Darwin", "brew"), ("Linux", "apt")]
 )
 def test_the_hint_fits_the_system(monkeypatch: pytest.MonkeyPatch, system: str, hint: str) -> None:
-    monkeypatch.setattr(bootstrap.platform, "system", lambda: system)
+    monkeypatch.setattr("inline_core.launch.bootstrap.platform.system", lambda: system)
     assert hint in bootstrap.python_hint()
 
 
@@ -48,13 +48,13 @@ def test_pip_is_used_where_its_torch_fits(
     def run(*_: Any, **__: Any) -> Any:
         return subprocess.CompletedProcess([], 0, f"noise\n{plan(*packages)}", "")
 
-    monkeypatch.setattr(bootstrap.subprocess, "run", run)
+    monkeypatch.setattr("inline_core.launch.bootstrap.subprocess.run", run)
     assert bootstrap.pip_torch_fits(Path("python"), gpu) is fits
 
 
 def test_uv_chooses_the_build_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        bootstrap.shutil, "which", lambda name: f"/x/{name}" if name == "uv" else None
+        "inline_core.launch.bootstrap.shutil.which", lambda name: f"/x/{name}" if name == "uv" else None
     )
     command = bootstrap.installer(Path("python"), wants_torch=True)
     assert command[0] == "/x/uv"
@@ -80,8 +80,8 @@ def test_a_missing_venv_module_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     def run(*_: Any, **__: Any) -> Any:
         return subprocess.CompletedProcess([], 1, "ensurepip is not available", "")
 
-    monkeypatch.setattr(bootstrap.shutil, "which", lambda _: None)
-    monkeypatch.setattr(bootstrap.subprocess, "run", run)
+    monkeypatch.setattr("inline_core.launch.bootstrap.shutil.which", lambda _: None)
+    monkeypatch.setattr("inline_core.launch.bootstrap.subprocess.run", run)
     with pytest.raises(bootstrap.SetupError, match="-venv"):
         bootstrap.make_environment(tmp_path / ".venv")
 
