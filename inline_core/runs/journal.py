@@ -251,9 +251,7 @@ def _claim(transaction: Transaction) -> str | None:
     One of them may have brought the server down, and would take the others with it again.
     """
     connection = transaction.connection
-    suspect = select(runs.c.id).where(
-        runs.c.status == RunStatus.RUNNING.value, runs.c.attempt > 1
-    )
+    suspect = select(runs.c.id).where(runs.c.status == RunStatus.RUNNING.value, runs.c.attempt > 1)
     row = connection.execute(
         select(runs.c.id, runs.c.attempt)
         .where(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 from inline_core.server.errors import install_error_handlers
@@ -67,5 +68,13 @@ def create_app(settings: Settings, services: Services | None = None) -> FastAPI:
         allowed_hosts=settings.allowed_hosts,
         allowed_origins=settings.allowed_origins,
     )
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["ETag"],
+        )
     app.add_middleware(UnderPrefix, prefix=settings.root_path)
     return app

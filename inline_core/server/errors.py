@@ -8,8 +8,9 @@ from typing import Any
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from inline_core.errors import GraphProblem, InlineError, Internal, InvalidGraph
 
@@ -98,6 +99,11 @@ def install_error_handlers(app: FastAPI) -> None:
         code = _CODE_OF_STATUS.get(error.status_code, "invalid_request")
         body = {"error": {"code": code, "message": str(error.detail)}}
         return JSONResponse(body, error.status_code, error.headers)
+
+    @app.exception_handler(ClientDisconnect)
+    async def _left(_: Request, __: ClientDisconnect) -> Response:
+        # Nobody is there to read this.
+        return Response(status_code=400)
 
     @app.exception_handler(Exception)
     async def _unforeseen(request: Request, error: Exception) -> JSONResponse:

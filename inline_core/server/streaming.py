@@ -13,9 +13,11 @@ import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+import structlog
 from starlette.concurrency import run_in_threadpool
 
 from inline_core.engine.progress import ProgressBoard
+from inline_core.errors import InlineError
 from inline_core.runs.events import Event, EventType
 from inline_core.runs.log import EventLog
 from inline_core.runs.queries import Queries
@@ -23,6 +25,8 @@ from inline_core.server.wire import event_frame, progress_frame, snapshot_frame
 from inline_core.takes.take import Take
 
 PROGRESS_INTERVAL_S = 0.1
+_RETRY_S = 1.0
+_log = structlog.get_logger(__name__)
 _CONTRACT_EVENTS = frozenset(
     {
         EventType.STARTED,
@@ -160,6 +164,10 @@ class StreamHub:
                 for event in events:
                     self._append(feed, event, takes)
                 self._wake_readers(feed)
+        except InlineError as error:
+            # The log could not be read just now; the readers lose nothing by waiting.
+            _log.warning("reading the log failed", run=feed.run_id, why=error.message)
+            asyncio.get_running_loop().call_later(_RETRY_S, self._kick, feed)
         finally:
             feed.pumping = False
 

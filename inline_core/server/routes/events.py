@@ -122,11 +122,11 @@ async def run_events_sse(
 
 
 async def _event_stream(first: Frame | None, frames: AsyncIterator[Frame]) -> AsyncIterator[str]:
+    pending: asyncio.Future[Frame] | None = None
     try:
         if first is None:
             return
         yield _sse(first)
-        pending: asyncio.Future[Frame] | None = None
         while not first.terminal:
             pending = pending or asyncio.ensure_future(anext(frames))
             done, _ = await asyncio.wait({pending}, timeout=_KEEP_ALIVE_S)
@@ -142,6 +142,9 @@ async def _event_stream(first: Frame | None, frames: AsyncIterator[Frame]) -> As
             if frame.terminal:
                 return
     finally:
+        if pending is not None:
+            pending.cancel()
+            await asyncio.gather(pending, return_exceptions=True)
         await frames.aclose()  # type: ignore[attr-defined]
 
 

@@ -54,7 +54,8 @@ def test_pip_is_used_where_its_torch_fits(
 
 def test_uv_chooses_the_build_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "inline_core.launch.bootstrap.shutil.which", lambda name: f"/x/{name}" if name == "uv" else None
+        "inline_core.launch.bootstrap.shutil.which",
+        lambda name: f"/x/{name}" if name == "uv" else None,
     )
     command = bootstrap.installer(Path("python"), wants_torch=True)
     assert command[0] == "/x/uv"

@@ -237,6 +237,27 @@ def test_host_and_origin(server: LiveServer) -> None:
     assert socket.close_code == 4403
 
 
+def test_an_allowed_site_gets_cors_and_others_nothing(tmp_path: Path) -> None:
+    settings = Settings(
+        data_dir=tmp_path / "d", models_dir=tmp_path / "m", demo_model=False, warm_up=False,
+        allowed_origins=["https://studio.example"], token="secret",
+    )  # fmt: skip
+    with live_server(settings, specs_with_faults()) as server:
+        preflight = {
+            "Origin": "https://studio.example",
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type",
+        }
+        allowed = server.http.options("/v1/runs", headers=preflight)
+        assert allowed.headers["access-control-allow-origin"] == "https://studio.example"
+        headers = {"Origin": "https://studio.example", "Authorization": "Bearer secret"}
+        reply = server.http.get("/v1/health", headers=headers)
+        assert reply.headers["access-control-allow-origin"] == "https://studio.example"
+        other = server.http.get("/v1/health", headers={**headers, "Origin": "https://evil.example"})
+        assert other.status_code == 403
+        assert "access-control-allow-origin" not in other.headers
+
+
 def test_token(tmp_path: Path) -> None:
     settings = Settings(
         data_dir=tmp_path / "d", models_dir=tmp_path / "m", demo_model=False, token="secret"
