@@ -194,7 +194,9 @@ class Orchestrator:
         except RunCancelled:
             ended = True
         except InlineError as failure:
-            error = RunError(failure.code, failure.message, failure.node_id, failure.details)
+            where = {"param": failure.param} if failure.param else {}
+            details = {**failure.details, **where}
+            error = RunError(failure.code, failure.message, failure.node_id, details)
         except Exception:  # noqa: BLE001 - logged, and the run is settled
             _log.exception("run failed")
             message = f"The server failed at run {run_id}; its log has the details."

@@ -178,6 +178,10 @@ class UnderPrefix:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell the application its prefix; routes are matched without it."""
         if self._prefix and scope["type"] in {"http", "websocket"}:
+            if scope["path"] == self._prefix:
+                # Without the slash the relative addresses of the page would miss the prefix.
+                await RedirectResponse(f"{self._prefix}/", 308)(scope, receive, send)
+                return
             scope = {**scope, "root_path": self._prefix}
         await self._app(scope, receive, send)
 

@@ -216,6 +216,8 @@ def test_root_path(tmp_path: Path) -> None:
             assert server.http.get(f"{prefix}/v1/health").status_code == 200
             assert server.http.get(f"{prefix}/").status_code == 200
             assert server.http.put(f"{prefix}/v1/runs").status_code == 405
+        slash = server.http.get("/render")
+        assert (slash.status_code, slash.headers["location"]) == (308, "/render/")
         assert server.http.get("/openapi.json").json()["servers"][0]["url"] == "/render"
 
 
