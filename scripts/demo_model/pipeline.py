@@ -26,6 +26,8 @@ from .network import HEAD, TEXT_WIDTH
 from .training import SCHEDULE_SHIFT
 
 STEPS: Final = 8
+# The demo variant's default, in the pipeline's convention (pos + g * (pos - neg)).
+GUIDANCE: Final = 1.0
 
 
 def _transformer(path: Path, folder: str) -> ZImageTransformer2DModel:
@@ -79,7 +81,7 @@ def paint(pipeline: ZImagePipeline, caption: str, seed: int, steps: int = STEPS)
         height=IMAGE_SIZE,
         width=IMAGE_SIZE,
         num_inference_steps=steps,
-        guidance_scale=0.0,
+        guidance_scale=GUIDANCE,
         generator=torch.Generator().manual_seed(seed),
     )
     return np.asarray(result.images[0].convert("RGB"))
