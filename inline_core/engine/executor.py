@@ -79,10 +79,8 @@ class Executor:
 
         Raises: RunCancelled, or an `InlineError` with the node's id.
         """
-        head, body = self._shop.queries.body(run_id)
-        plan = make_plan(
-            body, head.target, self._shop.specs, self._shop.stamps, self._existing_takes
-        )
+        target, body = self._shop.queries.body(run_id)
+        plan = make_plan(body, target, self._shop.specs, self._shop.stamps, self._existing_takes)
         walk = _Walk(run_id, token, plan, readers=dict(plan.readers))
         for node_id in plan.order:
             token.check()

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -167,25 +168,29 @@ class Database:
         return group, False
 
     def _commit(self, connection: Connection, group: list[_Write]) -> None:
-        """Run a group of writes, each in a savepoint, and commit them with one fsync."""
-        done: list[tuple[_Write, Any]] = []
+        """Run a group of writes and commit them with one fsync."""
+        outcomes: list[tuple[_Write, Any]] = []
         events: list[Event] = []
         try:
             with connection.begin():
                 for write in group:
+                    # A write that is alone is undone by the transaction itself.
+                    guard = connection.begin_nested() if len(group) > 1 else nullcontext()
                     transaction = Transaction(connection, self._next_seq + len(events))
                     try:
-                        with connection.begin_nested():
+                        with guard:
                             result = write.work(transaction)
                             transaction.store_events()
                     except OperationalError:
                         # A full disk or a broken file concerns the whole transaction.
                         raise
-                    except Exception as error:  # noqa: BLE001 - one bad write must not undo others
-                        done.append((write, _logged(error)))
+                    except Exception as error:
+                        if len(group) == 1:
+                            raise
+                        outcomes.append((write, _logged(error)))
                     else:
                         events.extend(transaction.events)
-                        done.append((write, _Value(result)))
+                        outcomes.append((write, _Value(result)))
         except Exception as error:  # noqa: BLE001 - the worker-loop border: fail the group, go on
             self._fail(group, error)
             return
@@ -193,7 +198,7 @@ class Database:
         # Listeners first: whoever wakes up from a future finds the events already in the log.
         for listener in self._listeners:
             listener(events)
-        for write, outcome in done:
+        for write, outcome in outcomes:
             if isinstance(outcome, _Value):
                 write.future.set_result(outcome.value)
             else:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, case, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from inline_core.errors import Conflict, NotFound, QueueFull
@@ -21,6 +21,52 @@ from inline_core.takes.take import Take
 
 _UNFINISHED = (RunStatus.QUEUED.value, RunStatus.RUNNING.value)
 _RETRY_AFTER_S = 5
+
+# Built once: making a statement costs more than running it, and these run for every run.
+_NEXT_POSITION = select(func.coalesce(func.max(runs.c.position), 0) + 1)
+_COUNT_UNFINISHED = select(func.count()).select_from(runs).where(runs.c.status.in_(_UNFINISHED))
+_STATUS = select(runs.c.status).where(runs.c.id == bindparam("run_id"))
+_RUN = runs.c.id == bindparam("run_id")
+_INSERT_RUN = insert(runs)
+_SUSPECT = select(runs.c.id).where(runs.c.status == RunStatus.RUNNING.value, runs.c.attempt > 1)
+_NEXT = (
+    select(runs.c.id, runs.c.attempt)
+    .where(
+        runs.c.status == RunStatus.QUEUED.value,
+        or_(runs.c.attempt == 0, ~_SUSPECT.exists()),
+    )
+    .order_by(runs.c.priority.desc(), runs.c.position)
+    .limit(1)
+)
+_START = (
+    update(runs)
+    .where(_RUN)
+    .values(
+        status=RunStatus.RUNNING.value,
+        attempt=runs.c.attempt + 1,
+        nodes_complete=0,
+        started_at_ms=bindparam("at_ms"),
+    )
+)
+_FORGET_NODES = delete(run_nodes).where(run_nodes.c.run_id == bindparam("of_run"))
+_COMPLETE = (
+    update(runs).where(_RUN).values(nodes_complete=runs.c.nodes_complete + bindparam("more"))
+)
+_END_NODES = (
+    update(run_nodes)
+    .where(
+        run_nodes.c.run_id == bindparam("of_run"),
+        run_nodes.c.state == NodeState.RUNNING.value,
+    )
+    .values(state=NodeState.QUEUED.value)
+)
+_UPSERT_NODES = upsert(run_nodes)
+_UPSERT_NODES = _UPSERT_NODES.on_conflict_do_update(
+    index_elements=["run_id", "node_id"],
+    set_={
+        name: _UPSERT_NODES.excluded[name] for name in ("state", "started_at_ms", "finished_at_ms")
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +138,8 @@ class Journal:
                 )
                 raise QueueFull(message, details={"retryAfterS": _RETRY_AFTER_S})
             at_ms = now_ms()
-            position = connection.execute(
-                select(func.coalesce(func.max(runs.c.position), 0) + 1)
-            ).scalar_one()
-            connection.execute(insert(runs), run_values(new, position, at_ms))
+            position = connection.execute(_NEXT_POSITION).scalar_one()
+            connection.execute(_INSERT_RUN, run_values(new, position, at_ms))
             if new.tags:
                 connection.execute(
                     insert(run_tags), [{"run_id": new.id, "tag": tag} for tag in new.tags]
@@ -238,11 +282,7 @@ def _replay_of(transaction: Transaction, new: NewRun) -> Submitted | None:
 
 
 def _count_unfinished(transaction: Transaction) -> int:
-    return int(
-        transaction.connection.execute(
-            select(func.count()).select_from(runs).where(runs.c.status.in_(_UNFINISHED))
-        ).scalar_one()
-    )
+    return int(transaction.connection.execute(_COUNT_UNFINISHED).scalar_one())
 
 
 def _claim(transaction: Transaction) -> str | None:
@@ -251,38 +291,18 @@ def _claim(transaction: Transaction) -> str | None:
     One of them may have brought the server down, and would take the others with it again.
     """
     connection = transaction.connection
-    suspect = select(runs.c.id).where(runs.c.status == RunStatus.RUNNING.value, runs.c.attempt > 1)
-    row = connection.execute(
-        select(runs.c.id, runs.c.attempt)
-        .where(
-            runs.c.status == RunStatus.QUEUED.value,
-            or_(runs.c.attempt == 0, ~suspect.exists()),
-        )
-        .order_by(runs.c.priority.desc(), runs.c.position)
-        .limit(1)
-    ).one_or_none()
+    row = connection.execute(_NEXT).one_or_none()
     if row is None:
         return None
-    attempt = row.attempt + 1
-    connection.execute(
-        update(runs)
-        .where(runs.c.id == row.id)
-        .values(
-            status=RunStatus.RUNNING.value,
-            attempt=attempt,
-            nodes_complete=0,
-            started_at_ms=now_ms(),
-        )
-    )
-    connection.execute(delete(run_nodes).where(run_nodes.c.run_id == row.id))
-    transaction.emit(row.id, EventType.STARTED, {"attempt": attempt})
+    connection.execute(_START, {"run_id": row.id, "at_ms": now_ms()})
+    if row.attempt:
+        connection.execute(_FORGET_NODES, {"of_run": row.id})
+    transaction.emit(row.id, EventType.STARTED, {"attempt": row.attempt + 1})
     return str(row.id)
 
 
 def _status(transaction: Transaction, run_id: str) -> RunStatus:
-    status = transaction.connection.execute(
-        select(runs.c.status).where(runs.c.id == run_id)
-    ).scalar_one_or_none()
+    status = transaction.connection.execute(_STATUS, {"run_id": run_id}).scalar_one_or_none()
     if status is None:
         message = f"No run {run_id!r}."
         raise NotFound(message)
@@ -318,13 +338,7 @@ def _store_outcomes(transaction: Transaction, run_id: str, outcomes: Sequence[No
         }
         for outcome in outcomes
     ]
-    statement = upsert(run_nodes)
-    changed = {
-        name: statement.excluded[name] for name in ("state", "started_at_ms", "finished_at_ms")
-    }
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=["run_id", "node_id"], set_=changed), rows
-    )
+    connection.execute(_UPSERT_NODES, rows)
     for outcome in outcomes:
         if outcome.state is NodeState.DONE and not outcome.announced:
             transaction.emit(run_id, EventType.NODE_STARTED, {"nodeId": outcome.node_id})
@@ -336,11 +350,7 @@ def _store_outcomes(transaction: Transaction, run_id: str, outcomes: Sequence[No
             "takes": [take.id for take in outcome.takes],
         }
         transaction.emit(run_id, EventType.NODE_DONE, payload)
-    connection.execute(
-        update(runs)
-        .where(runs.c.id == run_id)
-        .values(nodes_complete=runs.c.nodes_complete + len(outcomes))
-    )
+    connection.execute(_COMPLETE, {"run_id": run_id, "more": len(outcomes)})
 
 
 def _store_takes(transaction: Transaction, run_id: str, outcome: NodeOutcome) -> None:
@@ -379,11 +389,7 @@ def _settle(transaction: Transaction, run_id: str, status: RunStatus, **values: 
     )
     if result.rowcount == 0:
         return False
-    transaction.connection.execute(
-        update(run_nodes)
-        .where(run_nodes.c.run_id == run_id, run_nodes.c.state == NodeState.RUNNING.value)
-        .values(state=NodeState.QUEUED.value)
-    )
+    transaction.connection.execute(_END_NODES, {"of_run": run_id})
     return True
 
 

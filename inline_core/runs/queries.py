@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Column, ColumnElement, Connection, RowMapping, and_, func, or_, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    and_,
+    bindparam,
+    func,
+    or_,
+    select,
+)
 
 from inline_core.errors import NotFound
 from inline_core.runs.database import Database
@@ -35,6 +45,7 @@ from inline_core.runs.tables import (
 from inline_core.takes.take import Take
 
 _CHUNK = 500
+_RUN = select(runs).where(runs.c.id == bindparam("run_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +66,14 @@ class Queries:
         """Everything about a run, with the `seq` it is true for.  Raises: NotFound."""
         return self._database.read(lambda connection: _run_view(connection, run_id))
 
-    def body(self, run_id: str) -> tuple[RunHead, RunBody]:
-        """What the engine executes.  Raises: NotFound."""
+    def body(self, run_id: str) -> tuple[str, RunBody]:
+        """The target of a run, and what the engine executes.  Raises: NotFound."""
 
-        def work(connection: Connection) -> tuple[RunHead, RunBody]:
-            row = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
+        def work(connection: Connection) -> tuple[str, RunBody]:
+            row = connection.execute(_RUN, {"run_id": run_id}).mappings().first()
             if row is None:
                 raise _no_run(run_id)
-            return head_from(row, _tags(connection, [run_id]).get(run_id, ()), None), body_from(row)
+            return str(row["target"]), body_from(row)
 
         return self._database.read(work)
 
@@ -221,6 +232,8 @@ class Queries:
 
     def cached_takes(self, fingerprints: Sequence[str]) -> dict[str, tuple[Take, ...]]:
         """The takes that each known fingerprint gave, left out where one was deleted."""
+        if not fingerprints:
+            return {}
         return self._database.read(lambda connection: _cached_takes(connection, fingerprints))
 
     def asset(self, asset_id: str) -> AssetRecord:
@@ -264,7 +277,7 @@ def _no_run(run_id: str) -> NotFound:
 
 
 def _run_view(connection: Connection, run_id: str) -> RunView:
-    row = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
+    row = connection.execute(_RUN, {"run_id": run_id}).mappings().first()
     if row is None:
         raise _no_run(run_id)
     nodes = connection.execute(select(run_nodes).where(run_nodes.c.run_id == run_id)).mappings()

@@ -91,7 +91,8 @@ class Services:
 def lock_data_dir(settings: Settings) -> FileLock:
     """Make sure that one server uses the data directory.  Raises: AlreadyRunning."""
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(settings.data_dir / "server.lock")
+    # Taken on the main thread, released on the one that stops the services.
+    lock = FileLock(settings.data_dir / "server.lock", thread_local=False)
     holder = settings.data_dir / "server.pid"
     try:
         lock.acquire(timeout=0)

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, WebSocketRoute, expect, 
 
 import inline_core.server
 from inline_core.settings import Settings
+from tests import tiny
 from tests.browser.page_nodes import specs_for_the_page
 from tests.live import LiveServer, live_server
 
@@ -456,6 +457,7 @@ def test_models_that_are_missing(page: Page, settings: Settings) -> None:
     folder = settings.models_dir / "loras"
     folder.mkdir(parents=True)
     (folder / "old.ckpt").write_bytes(b"pickle")
+    tiny.settle(folder)
     with live_server(settings, specs_for_the_page()) as server:
         visit(page, server.url, "alibaba/z-image-turbo")
         notice = page.locator("#notices")
