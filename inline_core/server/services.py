@@ -26,6 +26,7 @@ from inline_core.errors import AlreadyRunning
 from inline_core.families.registry import open_catalog
 from inline_core.graph.spec import NodeSpec
 from inline_core.loading.catalog import Catalog
+from inline_core.loading.rules import CATEGORIES
 from inline_core.nodes.registry import node_specs
 from inline_core.runs.database import Database
 from inline_core.runs.journal import Journal
@@ -68,6 +69,7 @@ class Services:
 
     def start(self) -> None:
         """Open the database, recover, begin to dispatch, and import torch in the background."""
+        make_models_folder(self.settings.models_dir)
         self.database.on_commit(self.log.published)
         self.database.on_commit(self.orchestrator.committed)
         self.database.open()
@@ -86,6 +88,17 @@ class Services:
         self.media_pool.shutdown(wait=True)
         self.database.close()
         self.lock.release()
+
+
+def make_models_folder(folder: Path) -> None:
+    """Give a fresh models folder its categories; one that is there is never touched."""
+    if folder.exists():
+        return
+    try:
+        for category in CATEGORIES:
+            (folder / category).mkdir(parents=True)
+    except OSError as error:
+        _log.warning("the models folder could not be made", folder=str(folder), why=str(error))
 
 
 def lock_data_dir(settings: Settings) -> FileLock:

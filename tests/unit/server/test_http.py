@@ -294,6 +294,11 @@ def test_token(tmp_path: Path) -> None:
         assert socket.close_code == 4401
 
 
+def test_a_fresh_models_folder_gets_its_categories(server: LiveServer) -> None:
+    assert (server.settings.models_dir / "diffusion_models").is_dir()
+    assert server.http.get("/v1/health").json()["warnings"] == []
+
+
 def test_validate_is_a_dry_run(server: LiveServer) -> None:
     body = {"graph": {"schemaVersion": 1, "nodes": TEXT}, "target": "a"}
     assert server.http.post("/v1/graphs/validate", json=body).json() == {
