@@ -81,6 +81,11 @@ FAULTS: dict[tuple[str, str], tuple[int, str | None, str]] = {
         "conflict",
         "C6: DELETE on a finished run says what it is",
     ),
+    ("models_with_files", "default"): (
+        200,
+        None,
+        "A4: the picked file *may* replace the default; empty lets a better file be used later",
+    ),
     ("ws_unknown_run", "close"): (4404, None, "C2: accepted, then closed with 4404"),
     ("ws_model_run_error_unhandled", "terminal"): (0, None, "C1: the error frame is never lost"),
     ("crash_restart_and_origin", "restart"): (0, None, "C4, C5: see tests/durability"),
@@ -234,6 +239,24 @@ def _compare_params(recorded: list[dict[str, Any]], ours: list[dict[str, Any]]) 
         if "min" in param:
             assert mine["min"] <= param["min"]
             assert mine["max"] >= param["max"]
+
+
+def test_pickers_list_the_files_that_fit(tiny_server: LiveServer) -> None:
+    recorded = recording("models_with_files")
+    reply = tiny_server.http.get("/v1/models")
+    assert reply.headers["etag"] == f'"{reply.json()["registryVersion"]}"'
+    assert recorded["etag"] == f'"{recorded["body"]["registryVersion"]}"'
+    ours = {model["type"]: model for model in reply.json()["models"]}
+    compared = 0
+    for model in recorded["body"]["models"]:
+        for param in model["params"] if model["type"] in ours else ():
+            mine = next(p for p in ours[model["type"]]["params"] if p["key"] == param["key"])
+            assert mine.get("optionsFrom") == param.get("optionsFrom")
+            if param.get("optionsFrom") in {"diffusion_models", "vae"}:
+                assert_same_shape(param["options"], mine["options"])
+                assert mine["default"] == "", FAULTS["models_with_files", "default"]
+                compared += 1
+    assert compared == 4
 
 
 def test_assets(tiny_server: LiveServer) -> None:
