@@ -7,6 +7,7 @@ is reached.  The real functions run; only death is added.
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import os
 import signal
@@ -37,12 +38,33 @@ HOPS: dict[str, tuple[type, str, str]] = {
 }
 
 
+# The hops of a real picture, imported only when one is armed, since the sampler brings torch.
+RENDER_HOPS: dict[str, tuple[str, str, str, str]] = {
+    "sample-submitted": ("inline_core.engine.render", "TorchRender", "sample", "before"),
+    "batch-joined": (
+        "inline_core.sampling.backends.inprocess",
+        "InProcessSampler",
+        "_start",
+        "after",
+    ),
+    "stepped": ("inline_core.sampling.backends.inprocess", "InProcessSampler", "_step", "after"),
+    "decoding": ("inline_core.engine.render", "TorchRender", "decode", "before"),
+    "decoded": ("inline_core.engine.render", "TorchRender", "decode", "after"),
+    "woken": ("inline_core.runs.log", "EventLog", "notify", "after"),
+    "socket-opened": ("inline_core.server.streaming", "StreamHub", "_opening", "after"),
+}
+
+
 def install(wanted: str | None) -> None:
     """Arm the hop named by the environment, if any."""
     if not wanted:
         return
     name, _, count = wanted.partition(":")
-    owner, method, when = HOPS[name]
+    if name in RENDER_HOPS:
+        module, owner_name, method, when = RENDER_HOPS[name]
+        owner = getattr(importlib.import_module(module), owner_name)
+    else:
+        owner, method, when = HOPS[name]
     setattr(owner, method, _deadly(getattr(owner, method), when, int(count or 1)))
 
 
