@@ -1,7 +1,8 @@
 """Read what a weight file holds without reading its data, and say in words what is wrong with it.
 
 A safetensors file starts with a little-endian 64-bit length and that many bytes of JSON (names,
-dtypes, shapes, offsets); source: the safetensors format description.  Nothing here needs torch.
+dtypes, shapes, offsets); source: the safetensors format description.  GGUF files are told by their
+first bytes and read by `gguf.py`.  Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from inline_core.errors import ModelFileInvalid, ModelFileMissing
+from inline_core.loading.gguf import LEAST_BYTES, MAGIC, read_gguf
 
 SAFE_SUFFIXES: Final = (".safetensors", ".sft")
-WEIGHT_SUFFIXES: Final = (*SAFE_SUFFIXES, ".ckpt", ".pt", ".pth", ".bin", ".gguf", ".onnx")
+GGUF_SUFFIX: Final = ".gguf"
+WEIGHT_SUFFIXES: Final = (*SAFE_SUFFIXES, GGUF_SUFFIX, ".ckpt", ".pt", ".pth", ".bin", ".onnx")
 MAX_HEADER_BYTES: Final = 100_000_000
 _FIRST_BYTES: Final = 16 * 1024  # holds the whole header of most adapters
 _PICKLES: Final = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
@@ -34,8 +37,9 @@ DTYPE_BITS: Final[Mapping[str, int]] = {
 
 
 class TensorInfo(NamedTuple):
-    """One tensor of a file: safetensors dtype name, shape, and its byte range in the data part.
+    """One tensor of a file: dtype name, logical shape, and its byte range in the data part.
 
+    The dtype is safetensors' name or, in GGUF files, ggml's (`F32` and `BF16` are the same).
     A named tuple, as thousands of files with hundreds of tensors each are read at start.
     """
 
@@ -57,7 +61,10 @@ class TensorInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Header:
-    """The checked header of one safetensors file; `digest` is a hash of the header's bytes."""
+    """The checked header of one safetensors or GGUF file; `digest` is a hash of the header's bytes.
+
+    The bytes of a tensor lie at `data_start + info.start` in the file.
+    """
 
     path: Path
     size_bytes: int
@@ -65,6 +72,7 @@ class Header:
     tensors: Mapping[str, TensorInfo]
     metadata: Mapping[str, str]
     digest: str
+    data_start: int = 0
 
 
 def size_in_words(size_bytes: float) -> str:
@@ -80,8 +88,10 @@ def what_is_wrong(name: str, start: bytes, size_bytes: int) -> str | None:
 
     The first bytes win over the suffix.  `name` is only used in the sentence.
     """
-    looks_right = start[8:9] == b"{" and not start.startswith(b"GGUF")
-    if looks_right and name.lower().endswith(SAFE_SUFFIXES):
+    gguf = start.startswith(MAGIC)
+    if gguf and size_bytes >= LEAST_BYTES:
+        return None
+    if not gguf and start[8:9] == b"{" and name.lower().endswith((*SAFE_SUFFIXES, GGUF_SUFFIX)):
         return None
     suffix = Path(name).suffix.lower()
     text = start.lstrip()[:64].lower()
@@ -94,14 +104,18 @@ def what_is_wrong(name: str, start: bytes, size_bytes: int) -> str | None:
             "is an HTML page, not weights (a failed download?): download it again",
         ),
         (
-            start.startswith(b"GGUF"),
-            "is GGUF, which is not supported yet: use a .safetensors file",
+            gguf,
+            f"is GGUF, cut off: it has {size_bytes} bytes, header needs at least {LEAST_BYTES}",
         ),
         (
             pickled,
             "is a pickle or ZIP checkpoint, which can run code when opened: convert to safetensors",
         ),
         (suffix == ".onnx", "is ONNX, which is not supported here: use a .safetensors file"),
+        (
+            suffix == GGUF_SUFFIX,
+            "has the suffix .gguf, but its first bytes are not GGUF: download it again",
+        ),
         (
             suffix not in {"", *SAFE_SUFFIXES},
             f"has the suffix {suffix}, which is not read: convert to safetensors",
@@ -118,11 +132,11 @@ def _lfs_pointer(start: bytes, size_bytes: int) -> str:
 
 
 def read_header(path: Path, name: str | None = None) -> Header:
-    """Read and check the header of a safetensors file, in milliseconds.
+    """Read and check the header of a safetensors or GGUF file, in milliseconds.
 
     `name` is how the file is called in errors (default: its file name).
-    Raises: ModelFileMissing if there is no such file, ModelFileInvalid if it is not a complete
-    safetensors file; the message says what it is.
+    Raises: ModelFileMissing if there is no such file, ModelFileInvalid if it is not a complete file
+    of weights; the message says what it is.
     """
     label = name or path.name
     try:
@@ -132,6 +146,8 @@ def read_header(path: Path, name: str | None = None) -> Header:
             problem = what_is_wrong(label, start[:512], status.st_size)
             if problem:
                 raise ModelFileInvalid(problem)
+            if start.startswith(MAGIC):
+                return _gguf(path, file, status, label)
             length = _json_length(label, start, status.st_size)
             raw = (start + file.read(max(length + 8 - len(start), 0)))[8 : length + 8]
     except FileNotFoundError as error:
@@ -143,7 +159,23 @@ def read_header(path: Path, name: str | None = None) -> Header:
     tensors, metadata = _parse(label, raw)
     _check_length(label, tensors, status.st_size - 8 - length)
     digest = hashlib.sha256(raw).hexdigest()[:12]
-    return Header(path, status.st_size, status.st_mtime_ns, tensors, metadata, digest)
+    return Header(
+        path, status.st_size, status.st_mtime_ns, tensors, metadata, digest, data_start=8 + length
+    )
+
+
+def _gguf(path: Path, file: BinaryIO, status: os.stat_result, label: str) -> Header:
+    found = read_gguf(file, status.st_size, label)
+    tensors = {name: TensorInfo(*entry) for name, entry in found.tensors.items()}
+    return Header(
+        path,
+        status.st_size,
+        status.st_mtime_ns,
+        tensors,
+        found.metadata,
+        found.digest,
+        found.data_start,
+    )
 
 
 def _json_length(label: str, start: bytes, size_bytes: int) -> int:

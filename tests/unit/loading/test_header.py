@@ -35,6 +35,10 @@ def test_reads_names_shapes_dtypes_and_metadata(tmp_path: Path) -> None:
     assert header.tensors["a"].size_bytes == 12
     assert header.metadata["note"] == "hi"
     assert header.size_bytes == path.stat().st_size
+    info = header.tensors["a"]
+    start = header.data_start
+    raw = path.read_bytes()[start + info.start : start + info.end]
+    assert raw == b"\x80\x3f" * 6
 
 
 @pytest.mark.parametrize(
@@ -42,7 +46,8 @@ def test_reads_names_shapes_dtypes_and_metadata(tmp_path: Path) -> None:
     [
         (LFS.encode(), "is a Git LFS pointer (136 bytes, real file 12.3 GB): run git lfs pull"),
         (b"<!doctype html><title>401</title>", "is an HTML page"),
-        (b"GGUF\x03\x00\x00\x00" + b"\0" * 64, "is GGUF"),
+        (b"GGUF\x03\x00\x00\x00", "is GGUF, cut off: it has 8 bytes, header needs at least 24"),
+        (b"GGUF\x03\x00\x00\x00" + b"\0" * 64, "is GGUF, damaged (it has no weights)"),
         (b"", "is empty (0 bytes)"),
         (b"\x10\0\0\0\0\0\0", "it has 7 bytes"),
         (b"PK\x03\x04" + b"\0" * 64, "convert to safetensors"),
