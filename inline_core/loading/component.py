@@ -15,23 +15,32 @@ class Role(StrEnum):
 
     DIFFUSION_MODEL = "diffusion_model"
     VAE = "vae"
+    AUDIO_VAE = "audio_vae"
+    VOCODER = "vocoder"
     TEXT_ENCODER = "text_encoder"
+    TEXT_CONNECTOR = "text_connector"
     LORA = "lora"
     CONTROLNET = "controlnet"
+    MODEL_PATCH = "model_patch"
     CHECKPOINT = "checkpoint"
     CLIP_VISION = "clip_vision"
     UPSCALER = "upscaler"
+    LATENT_UPSCALER = "latent_upscaler"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class LoraRef:
-    """One adapter on a diffusion model; `strength` is -2..2, 0 means no effect."""
+    """One adapter on a diffusion model; `strength` is -2..2, 0 means no effect.
+
+    `strict` makes it an error when a part of the file fits nowhere, instead of a warning.
+    """
 
     path: Path
     name: str
     stamp: str
     strength: float
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)

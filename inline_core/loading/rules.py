@@ -31,36 +31,86 @@ CATEGORIES_OF_ROLE: Final[Mapping[Role, tuple[str, ...]]] = MappingProxyType(
     {
         Role.DIFFUSION_MODEL: ("diffusion_models", "checkpoints"),
         Role.VAE: ("vae",),
+        Role.AUDIO_VAE: ("vae",),
+        Role.VOCODER: ("vae",),
         Role.TEXT_ENCODER: ("text_encoders",),
+        Role.TEXT_CONNECTOR: ("text_encoders",),
         Role.LORA: ("loras",),
         Role.CONTROLNET: ("controlnet", "model_patches"),
+        Role.MODEL_PATCH: ("model_patches", "controlnet"),
         Role.CHECKPOINT: ("checkpoints",),
         Role.CLIP_VISION: ("clip_vision",),
         Role.UPSCALER: ("upscale_models",),
+        Role.LATENT_UPSCALER: ("latent_upscale_models",),
     }
 )
 ROLE_IN_WORDS: Final[Mapping[Role, str]] = MappingProxyType(
     {
         Role.DIFFUSION_MODEL: "a diffusion model",
         Role.VAE: "a VAE",
+        Role.AUDIO_VAE: "an audio VAE",
+        Role.VOCODER: "a vocoder",
         Role.TEXT_ENCODER: "a text encoder",
+        Role.TEXT_CONNECTOR: "a text connector",
         Role.LORA: "a LoRA",
         Role.CONTROLNET: "a ControlNet",
+        Role.MODEL_PATCH: "a model patch",
         Role.CHECKPOINT: "a checkpoint",
         Role.CLIP_VISION: "a CLIP vision model",
         Role.UPSCALER: "an upscaler",
+        Role.LATENT_UPSCALER: "a latent upscaler",
         Role.UNKNOWN: "a model",
     }
 )
 
 
+# They lie beside what a picker offers, but no picker asks for them.
+_PARTS_OF_MODELS: Final = frozenset({Role.AUDIO_VAE, Role.VOCODER, Role.TEXT_CONNECTOR})
+
+
 def roles_of(category: str) -> frozenset[Role] | None:
     """The roles that may be offered in a category; None for categories that nobody identifies."""
     roles = frozenset(
-        role for role, categories in CATEGORIES_OF_ROLE.items() if category in categories
+        role
+        for role, categories in CATEGORIES_OF_ROLE.items()
+        if category in categories and role not in _PARTS_OF_MODELS
     )
     known = roles & {Role.DIFFUSION_MODEL, Role.VAE, Role.TEXT_ENCODER, Role.LORA}
     return roles if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredFile:
+    """One public file of a model hub and the name it gets, relative to its category's folder."""
+
+    repo: str
+    file: str
+    name: str
+    revision: str = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One thing a family needs in the models folder, and where it is published.
+
+    `role` is what the file is for; None means the tokenizer of the text encoder.  The first of
+    `files` names it: more of them must share its folder.  `size_bytes` is about what all files
+    weigh together; the exact number is known only when they are fetched.
+    """
+
+    id: str
+    label: str
+    category: str
+    role: Role | None
+    files: tuple[RequiredFile, ...]
+    size_bytes: int
+    optional: bool = False
+
+    @property
+    def local_path(self) -> str:
+        """`<category>/<file>`, or `<category>/<folder>` where it is more than one file."""
+        name = self.files[0].name
+        return f"{self.category}/{name if len(self.files) == 1 else name.rpartition('/')[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +118,8 @@ class FamilyRules:
     """How the pieces of one family are recognised, matched and overridden.
 
     `vae_family`, `latent_channels` and `text_encoder_family` say which files fit; `defaults` gives
-    the params of each variant; `overrides` names the `INLINE_*` variable and its value by role.
+    the params of each variant; `overrides` names the `INLINE_*` variable and its value by role;
+    `requirements` says what its generate nodes need and where that can be downloaded.
     """
 
     name: str
@@ -78,3 +129,4 @@ class FamilyRules:
     text_encoder_family: str
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings_fields: Mapping[Role, str] = field(default_factory=dict)
+    requirements: tuple[Requirement, ...] = ()

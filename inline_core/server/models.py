@@ -315,9 +315,37 @@ class HealthReply(Wire):
     device: dict[str, Any]
 
 
+class ModelFileModel(Wire):
+    """One file of the models folders; from `role` on only where its content could be read.
+
+    `label` says in words what it is, to stand after "is"; `layout` how its tensors are named;
+    `className` the class of diffusers or transformers that holds it ("" where there is none);
+    `geometry` the sizes that decide what fits together; `problems` why it cannot be used.
+    """
+
+    category: str
+    name: str
+    source: str
+    status: str
+    reason: str
+    bytes: int
+    role: str | None = None
+    family: str | None = None
+    variant: str | None = None
+    title: str | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+    parameters: int | None = None
+    label: str | None = None
+    layout: str | None = None
+    class_name: str | None = None
+    geometry: dict[str, int] | None = None
+    problems: list[str] | None = None
+
+
 class ModelFileList(Wire):
     """Every file of the models folders, with what it was found to be."""
 
-    files: list[dict[str, Any]]
+    files: list[ModelFileModel]
     warnings: list[str]
     registry_version: str

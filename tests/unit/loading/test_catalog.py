@@ -69,7 +69,10 @@ def test_a_file_of_another_role_is_named(models: Path) -> None:
     )
     with pytest.raises(ModelFileInvalid) as caught:
         found.find(MODEL, "style.safetensors", family=Z)
-    assert "looks like a LoRA (3 lora_A keys): move it to models/loras" in caught.value.message
+    assert (
+        "looks like a LoRA (3 lora_A keys) made for Z-Image: move it to models/loras"
+        in caught.value.message
+    )
     assert "style.safetensors" not in found.options("diffusion_models")
 
 

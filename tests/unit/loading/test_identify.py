@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +23,7 @@ def header_of(
         name: TensorInfo(dtype, shape, 0, 2 * int(torch.Size(shape).numel()))
         for name, shape in shapes.items()
     }
-    return Header(Path("x.safetensors"), 0, 0, tensors, {}, "digest")
+    return Header(Path("x.safetensors"), 0, 0, tensors, metadata, "digest")
 
 
 def of_file(path: Path) -> FileIdentity:
@@ -134,6 +136,9 @@ def test_an_all_in_one_checkpoint_is_refused_by_name() -> None:
     found = identify([header_of(shapes)])
     assert found.role is Role.CHECKPOINT
     assert "all-in-one" in found.problems[0]
+    assert found.in_words() == (
+        "an all-in-one SD1.5 checkpoint (diffusion model with VAE and text encoder)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,10 +146,10 @@ def test_an_all_in_one_checkpoint_is_refused_by_name() -> None:
     [
         ({"scaled_fp8": (0,)}, "F8_E4M3", "scaled fp8"),
         ({"layers.0.attention.qkv.comfy_quant": (8,)}, "I8", "comfy_quant"),
-        ({}, "F8_E4M3", "F8_E4M3"),
+        ({}, "I8", "without scales"),
     ],
 )
-def test_pre_quantized_files_are_refused_by_name(
+def test_pre_quantized_files_without_their_scales_are_refused_by_name(
     extra: dict[str, tuple[int, ...]], dtype: str, words: str
 ) -> None:
     shapes = {name: tuple(t.shape) for name, t in z_image_keys().items()}
@@ -159,3 +164,101 @@ def z_image_keys() -> dict[str, torch.Tensor]:
 
 def test_anything_else_is_unknown() -> None:
     assert identify([header_of({"foo.bar": (1,)})]).role is Role.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("shapes", "role", "words"),
+    [
+        (
+            {"control_all_x_embedder.2-1.weight": (8, 132), "control_layers.0.x": (8,)},
+            Role.MODEL_PATCH,
+            "a Z-Image ControlNet model patch",
+        ),
+        (
+            {"controlnet_blocks.0.y_rms.weight": (8,)},
+            Role.MODEL_PATCH,
+            "a Qwen-Image ControlNet model patch",
+        ),
+        ({"controlnet_blocks.0.weight": (8, 8)}, Role.CONTROLNET, "a ControlNet"),
+        (
+            {"vision_model.embeddings.class_embedding": (8,)},
+            Role.CLIP_VISION,
+            "a CLIP vision encoder",
+        ),
+        ({"conv_first.weight": (8,), "conv_last.weight": (8,)}, Role.UPSCALER, "an upscaler"),
+        (
+            {"initial_conv.weight": (8,), "post_upsample_res_blocks.0.conv1.weight": (8,)},
+            Role.LATENT_UPSCALER,
+            "an LTX latent upscaler",
+        ),
+        (
+            {"model.embed_tokens.weight": (128256, 4096)},
+            Role.TEXT_ENCODER,
+            "a decoder language model of another kind",
+        ),
+        (
+            {"video_embeddings_connector.x": (8,), "audio_embeddings_connector.x": (8,)},
+            Role.TEXT_CONNECTOR,
+            "an LTX-2 text connector",
+        ),
+        (
+            {"genre_embedder.weight": (8,), "speaker_embedder.weight": (8,)},
+            Role.DIFFUSION_MODEL,
+            "an ACE-Step 1.0 diffusion model",
+        ),
+        (
+            {"encoder.layers.0.weight_v": (8, 2, 7), "decoder.layers.0.weight_v": (8, 64, 7)},
+            Role.AUDIO_VAE,
+            "an Oobleck audio VAE",
+        ),
+    ],
+)
+def test_other_roles_are_named(shapes: dict[str, tuple[int, ...]], role: Role, words: str) -> None:
+    found = identify([header_of(shapes)])
+    assert (found.role, found.label) == (role, words)
+
+
+def test_a_whole_model_cut_to_pieces_says_what_is_missing() -> None:
+    found = identify([header_of({"double_blocks.0.img_attn.norm.key_norm.scale": (128,)})])
+    assert found.problems == ("it is no whole model: img_in.weight is not in it",)
+    assert (found.family, found.config) == ("flux-1", {})
+
+
+def test_a_pruned_minimax_h3_is_refused_by_name() -> None:
+    shapes = {"token_refiner.blocks.0.attn.qkv_proj.weight": (8, 8), "adaln_t_table": (8, 8)}
+    assert "pruned" in identify([header_of(shapes)]).problems[0]
+
+
+def test_a_family_without_a_runtime_is_no_problem() -> None:
+    shapes = {name: tuple(t.shape) for name, t in z_image_keys().items()}
+    assert identify([header_of(shapes)]).problems == ()
+
+
+def test_the_work_grows_with_the_number_of_tensors_only() -> None:
+    """Names are looked at a fixed number of times, however many there are."""
+
+    class Counted(str):
+        looked_at = 0
+        __slots__ = ()
+
+        def startswith(self, *args: object) -> bool:
+            Counted.looked_at += 1
+            return str.startswith(self, *args)  # type: ignore[arg-type]
+
+    def looks(blocks: int) -> int:
+        Counted.looked_at = 0
+        shapes: dict[str, tuple[int, ...]] = {
+            Counted(f"double_blocks.{i}.img_attn.norm.key_norm.scale"): (128,)
+            for i in range(blocks)
+        }
+        identify([header_of(shapes)])
+        return Counted.looked_at
+
+    few, many = looks(100), looks(1000)
+    assert many <= 10 * few + 100
+    assert many <= 30 * 1000
+
+
+def test_architectures_need_no_torch() -> None:
+    code = "import sys, inline_core.loading.identify; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
