@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Result, noise
-from benchmarks.scenarios import graphs, load, start, streams, submit, takes
+from benchmarks.scenarios import graphs, load, models, start, streams, submit, takes
 
 SCENARIOS: tuple[Callable[..., list[Result]], ...] = (
     submit.submit_latency,
@@ -26,6 +26,9 @@ SCENARIOS: tuple[Callable[..., list[Result]], ...] = (
     takes.take_png,
     takes.take_write,
     load.while_denoising,
+    models.model_load,
+    models.int8_load,
+    models.model_switch,
 )
 INTRODUCTION = """# Benchmarks
 

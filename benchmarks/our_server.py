@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from inline_core.settings import Settings
 def main() -> None:
     """Serve on a free port until terminated; `server.json` in the data folder tells which."""
     data = Path(sys.argv[1])
-    settings = Settings(data_dir=data, models_dir=data / "models", port=0)
+    models = os.environ.get("INLINE_MODELS_DIR", data / "models")
+    settings = Settings(data_dir=data, models_dir=Path(models), port=0)
     configure_logs(settings.log_level, as_json=False)
     specs = None
     if settings.warm_up is False:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from inline_core.devices.policy import device_summary
+from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import InlineError
+from inline_core.families.demand import OpenedFiles, demand_of
 from inline_core.families.registry import FAMILIES, open_catalog
 from inline_core.loading.catalog import Catalog
-from inline_core.loading.component import Role
+from inline_core.loading.component import ComponentRef, Role
+from inline_core.sampling.family import ModelFamily
 from inline_core.server.serve import port_holder
 from inline_core.server.services import disk_free
 from inline_core.settings import Settings
@@ -56,12 +58,13 @@ def examine(settings: Settings) -> Report:
     report.note("ok", "python", f"{platform.python_version()} at {sys.executable}")
     _packages(report, _SERVER, "server")
     _packages(report, _RUNTIME, "runtime")
-    device = device_summary(settings)
+    policy = DevicePolicy(settings)
+    device = policy.summary()
     report.note("ok", "device", f"{device['kind']} ({device.get('name')}): {device.get('reason')}")
     catalog = open_catalog(settings)
     for warning in catalog.warnings():
         report.note("note", "models", warning)
-    _families(report, catalog)
+    _families(report, catalog, policy)
     _places(report, settings)
     return report
 
@@ -74,7 +77,7 @@ def _packages(report: Report, names: Iterable[str], extra: str) -> None:
             report.fault(name, "not installed", f'pip install "inline-core[{extra}]"')
 
 
-def _families(report: Report, catalog: Catalog) -> None:
+def _families(report: Report, catalog: Catalog, policy: DevicePolicy) -> None:
     for family in FAMILIES.values():
         label = family.rules.label
         try:
@@ -84,6 +87,7 @@ def _families(report: Report, catalog: Catalog) -> None:
             report.fault(label, error.message, f"{label}: {error.message}")
             continue
         report.note("ok", label, f"{model.name} + {vae.name} + {text_encoder.name}")
+        _fit(report, family, catalog, policy, (model, vae, text_encoder))
         if model.variant == "demo":
             report.steps.append(
                 f"{label}: only the small demo model is there; drop real files into models/ "
@@ -92,6 +96,26 @@ def _families(report: Report, catalog: Catalog) -> None:
     broken = [file for file in catalog.all_files() if file.status != "ready"]
     for file in broken:
         report.note("note", f"{file.category}/", f"{file.name}: {file.reason}")
+
+
+def _fit(
+    report: Report,
+    family: ModelFamily,
+    catalog: Catalog,
+    policy: DevicePolicy,
+    parts: tuple[ComponentRef, ComponentRef, ComponentRef],
+) -> None:
+    """Say where the pieces would go at the model's own size, and whether they fit."""
+    size = catalog.defaults_of(parts[0])
+    opened = OpenedFiles()
+    named = dict(zip(("model", "vae", "text_encoder"), map(opened.open, parts), strict=True))
+    plan = policy.plan(demand_of(family, named, size["width"], size["height"], 1))
+    needs = f"{plan.required_bytes / 1e9:.1f} of {plan.capacity_bytes / 1e9:.1f} GB"
+    detail = f"{size['width']}x{size['height']}: {plan.rung}, needs {needs}"
+    if plan.fits:
+        report.note("ok", "", detail)
+    else:
+        report.note("note", "", f"{detail}; {plan.reasons[-1]}")
 
 
 def _places(report: Report, settings: Settings) -> None:
@@ -111,7 +135,9 @@ def model_table(settings: Settings) -> str:
     rows = [("category", "file", "is", "size", "state")]
     for file in open_catalog(settings).all_files():
         identity = file.identity
-        what = f"{identity.family} {identity.role.value}" if identity else "?"
+        what = identity.in_words() if identity else "?"
+        if identity and identity.variant:
+            what = f"{what}, {identity.variant}"
         state = file.status if file.status == "ready" else f"{file.status}: {file.reason}"
         name = f"{file.name} (demo)" if file.source == "demo" else file.name
         rows.append((file.category, name, what, f"{file.size_bytes / 1e6:.1f} MB", state))

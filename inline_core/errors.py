@@ -163,10 +163,58 @@ class OutOfMemory(InlineError):
     code = "out_of_memory"
 
 
+class DoesNotFit(InlineError):
+    """No rung of the ladder fits this model at this size; nothing was loaded."""
+
+    code = "does_not_fit"
+
+
 class DiskFull(InlineError):
     """There is no room left on the disk for a take or the database."""
 
     code = "disk_full"
+
+
+class HubOffline(InlineError):
+    """A download was asked for while `HF_HUB_OFFLINE` forbids reaching the model hub."""
+
+    code = "hub_offline"
+
+
+class HubUnreachable(InlineError):
+    """The model hub does not answer, or answers that it is broken; a resume goes on later."""
+
+    code = "hub_unreachable"
+
+
+class HubRefused(InlineError):
+    """The repository is gated or private: its terms, or a token in `HF_TOKEN`, are missing."""
+
+    code = "hub_refused"
+
+
+class HubNotFound(InlineError):
+    """The model hub has no such repository, revision or file."""
+
+    code = "hub_not_found"
+
+
+class DownloadFailed(InlineError):
+    """A download broke off; the bytes that came are kept, and a resume goes on from there."""
+
+    code = "download_failed"
+
+
+class HashMismatch(InlineError):
+    """A downloaded file is not what the hub says it is; its bytes were thrown away."""
+
+    code = "hash_mismatch"
+
+
+class SizeMismatch(InlineError):
+    """A downloaded file is longer or shorter than the hub says; its bytes were thrown away."""
+
+    code = "size_mismatch"
 
 
 class NotFinite(InlineError):

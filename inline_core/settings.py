@@ -64,11 +64,16 @@ class Settings(BaseSettings):
     profile: Literal["auto", "gpu-max", "lowvram", "cpu"] = Field(
         "auto", description="Memory profile; auto picks from the device."
     )
-    vram_budget: int | None = Field(None, ge=1, description="Cap of device memory in MiB.")
+    vram_budget: int | None = Field(
+        None, ge=1, description="Cap of memory for models and their work on the device, in MiB."
+    )
     smart_memory: bool = Field(True, description="Keep models warm between runs while room lasts.")
     multi_gpu: bool = Field(False, description="Split work over several GPUs.")
     threads: int = Field(0, ge=0, description="CPU threads for torch; 0 picks the core count.")
     warm_up: bool = Field(True, description="Import torch in the background right after start.")
+    keep_resident_gb: float | None = Field(
+        None, ge=0, description="Most GB of models kept loaded while unused; unset: all that fits."
+    )
     idle_unload_s: float = Field(600, ge=0, description="Drop idle models after this; 0: never.")
 
     zimage_model: str | None = Field(None, description="Z-Image diffusion model file or folder.")

@@ -4,114 +4,157 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from inline_core.devices.placement import DeviceKind, Dtype, Placement
-from inline_core.devices.probe import DeviceInfo, probe, ram_free_bytes, vram_free_bytes
-from inline_core.settings import MIB, Settings
+from inline_core.devices.budget import (
+    LOW_VRAM_BYTES,
+    MIB,
+    Demand,
+    Machine,
+    Profile,
+    Weights,
+    capacity_bytes,
+    headroom_bytes,
+)
+from inline_core.devices.ladder import Plan, make_plan, place_vae
+from inline_core.devices.placement import DeviceKind, Placement
+from inline_core.devices.probe import probe, ram_free_bytes, vram_free_bytes
+from inline_core.settings import Settings
 
-Profile = Literal["gpu-max", "lowvram", "cpu"]
-
-# Small models stay in float32 on the processor: it costs little, and then the same seed gives the
-# same picture on every processor, with or without bf16 units.
-SMALL_BYTES: Final = 256 * MIB
-HEADROOM_BYTES: Final = 512 * MIB
-LOW_VRAM_BYTES: Final = 12 * 1024 * MIB
 _SUMMARY_FRESH_S: Final = 1.0
 
 
-class DevicePolicy:
-    """Names devices and precisions for everybody else.  Safe to use from any thread."""
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes on the device and bytes of host memory; on the processor all counts as host."""
 
-    def __init__(self, settings: Settings) -> None:
+    device_bytes: int = 0
+    host_bytes: int = 0
+
+
+class DevicePolicy:
+    """Names devices and precisions for everybody else.  Safe to use from any thread.
+
+    `machine` stands in for the hardware that is found (tests plan for machines they do not have).
+    """
+
+    def __init__(self, settings: Settings, machine: Machine | None = None) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._info: DeviceInfo | None = None
+        self._machine = machine
         self._free: tuple[float, int | None, int] | None = None
 
     @property
-    def info(self) -> DeviceInfo:
-        """The device in use; probed once."""
+    def machine(self) -> Machine:
+        """The hardware in use; probed once."""
         with self._lock:
-            if self._info is None:
-                self._info = probe(allow_gpu=self._settings.profile != "cpu")
-            return self._info
+            if self._machine is None:
+                self._machine = probe(allow_gpu=self._settings.profile != "cpu")
+            return self._machine
 
     @property
     def profile(self) -> Profile:
         """The memory profile; `auto` is decided by the device."""
-        info = self.info
-        if info.kind == "cpu":
+        machine = self.machine
+        if machine.kind == "cpu":
             return "cpu"
         if self._settings.profile in {"gpu-max", "lowvram"}:
             return "lowvram" if self._settings.profile == "lowvram" else "gpu-max"
-        small = info.memory_bytes is not None and info.memory_bytes < LOW_VRAM_BYTES
-        return "lowvram" if small else "gpu-max"
+        gpu = machine.gpu
+        return "lowvram" if gpu is not None and gpu.total_bytes < LOW_VRAM_BYTES else "gpu-max"
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The cap of device memory from `INLINE_VRAM_BUDGET`, or None."""
+        budget = self._settings.vram_budget
+        return None if budget is None else budget * MIB
 
     def confirm(self, kind: DeviceKind, reason: str) -> None:
         """Correct the probe by what torch itself found on the device thread."""
-        info = self.info
-        if info.kind != kind:
+        machine = self.machine
+        if machine.kind != kind:
             with self._lock:
-                self._info = replace(info, kind=kind, memory_bytes=None, reason=reason)
+                self._machine = replace(machine, kind=kind, gpus=(), reason=reason)
 
-    def place(self, weight_bytes: int, file_dtype: str, *, precise: bool = False) -> Placement:
-        """Decide for one component from its size and the dtype of its file.
+    def plan(self, demand: Demand) -> Plan:
+        """Where the components of one job go; the same demand always gives the same plan."""
+        return make_plan(self.machine, self.profile, demand, self.budget_bytes)
 
-        `precise` asks for float32 where that is affordable (the VAE on a processor).
-        """
-        info = self.info
-        dtype, reason = self._dtype(info, weight_bytes, file_dtype, precise=precise)
-        return Placement(info.kind, dtype, "none", reason)
+    def place_vae(self, weights: Weights) -> Placement:
+        """Where a VAE goes, whatever model it is used with."""
+        return place_vae(self.machine, weights)
 
-    def _dtype(
-        self, info: DeviceInfo, weight_bytes: int, file_dtype: str, *, precise: bool
-    ) -> tuple[Dtype, str]:
-        if info.kind == "cuda" or (info.kind == "mps" and not precise):
-            return "bfloat16", "GPU: bfloat16"
-        reasons = (
-            (precise, "VAE in float32"),
-            (file_dtype != "BF16", f"the file is {file_dtype or 'unknown'}, computed in float32"),
-            (weight_bytes < SMALL_BYTES, "small model, computed in float32"),
-            (not info.bf16, "the processor has no bfloat16 units"),
-        )
-        reason = next((text for applies, text in reasons if applies), None)
-        if reason:
-            return "float32", reason
-        return "bfloat16", "the file is bfloat16 and the processor has bfloat16 units"
+    def room(self, held: Room) -> Room:
+        """Memory that a new component may take now, while `held` is taken by loaded ones."""
+        machine, profile = self.machine, self.profile
+        cap = capacity_bytes(machine, profile, self.budget_bytes)
+        host_free = ram_free_bytes() - headroom_bytes(machine.ram_bytes, profile)
+        gpu = machine.gpu
+        if machine.kind != "cuda" or gpu is None:
+            return Room(0, max(min(cap - held.host_bytes, host_free), 0))
+        free = vram_free_bytes(gpu)
+        device = cap - held.device_bytes
+        if free is not None:
+            device = min(device, free)
+        return Room(max(device, 0), max(host_free, 0))
 
-    def room_bytes(self) -> int:
-        """Memory that a new component may take now, on the device, headroom taken off."""
-        if self.info.kind != "cuda":
-            return max(ram_free_bytes() - HEADROOM_BYTES, 0)
-        free = vram_free_bytes() or 0
-        budget = self._settings.vram_budget
-        if budget is not None:
-            used = (self.info.memory_bytes or 0) - free
-            free = min(free, budget * MIB - used)
-        return max(free - HEADROOM_BYTES, 0)
+    def size_of(self, placement: Placement, weights: Weights) -> Room:
+        """What a component takes once it is loaded there."""
+        whole = weights.bytes_at(placement.dtype, placement.quantization)
+        if self.machine.kind != "cuda":
+            return Room(0, whole)
+        if placement.offload == "none":
+            return Room(whole, 0)
+        return Room(weights.streamed_bytes(placement.dtype, placement.quantization), whole)
+
+    def memory(self) -> dict[str, int | None]:
+        """Total and free megabytes in the words of the contract's estimate."""
+        machine = self.machine
+        gpu = machine.gpu
+        total = gpu.total_bytes if machine.kind == "cuda" and gpu else None
+        vram_free, ram_free = self._free_now()
+        return {
+            "totalVramMb": total // MIB if total else None,
+            "freeVramMb": vram_free // MIB if vram_free is not None else None,
+            "freeRamMb": ram_free // MIB,
+        }
 
     def summary(self) -> dict[str, Any]:
         """The `device` object of `/v1/health`; cheap, never imports torch."""
-        info = self.info
+        machine, memory = self.machine, self.memory()
+        budget = self._settings.vram_budget if machine.kind == "cuda" else None
+        return {
+            "kind": machine.kind,
+            "profile": self.profile,
+            "vramBudgetMb": budget or memory["totalVramMb"],
+            "vramFreeMb": memory["freeVramMb"],
+            "ramFreeMb": memory["freeRamMb"],
+            "name": machine.name,
+            "torchBuild": machine.torch_build,
+            "reason": machine.reason,
+            "device": machine.device,
+            "ramTotalMb": machine.ram_bytes // MIB,
+            "capacityMb": capacity_bytes(machine, self.profile, self.budget_bytes) // MIB,
+            "gpus": [
+                {
+                    "index": gpu.index,
+                    "name": gpu.name,
+                    "uuid": gpu.uuid,
+                    "totalMb": gpu.total_bytes // MIB,
+                    "computeCapability": f"{gpu.compute[0]}.{gpu.compute[1]}",
+                }
+                for gpu in machine.gpus
+            ],
+        }
+
+    def _free_now(self) -> tuple[int | None, int]:
+        """Free device and host memory, asked at most once a second."""
         now = time.monotonic()
         if self._free is None or now - self._free[0] > _SUMMARY_FRESH_S:
-            vram = vram_free_bytes() if info.kind == "cuda" else None
-            self._free = (now, vram, ram_free_bytes())
-        _, vram_free, ram_free = self._free
-        total = info.memory_bytes if info.kind == "cuda" else None
-        budget = self._settings.vram_budget if info.kind == "cuda" else None
-        return {
-            "kind": info.kind,
-            "profile": self.profile,
-            "vramBudgetMb": budget or (total // MIB if total else None),
-            "vramFreeMb": vram_free // MIB if vram_free is not None else None,
-            "ramFreeMb": ram_free // MIB,
-            "name": info.name,
-            "torchBuild": info.torch_build,
-            "reason": info.reason,
-        }
+            gpu = self.machine.gpu if self.machine.kind == "cuda" else None
+            self._free = (now, vram_free_bytes(gpu) if gpu else None, ram_free_bytes())
+        return self._free[1], self._free[2]
 
 
 def device_summary(settings: Settings) -> dict[str, Any]:

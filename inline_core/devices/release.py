@@ -4,6 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any, Final
+
+# Parameters of glibc's mallopt(3).
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_MMAP_FROM_BYTES: Final = 256 * 1024
+
+
+def tune_allocator() -> None:
+    """Let the C library map every large block by itself, so that freeing one frees its memory.
+
+    Without it glibc raises its limit with the sizes it sees, and the scratch of loading and
+    quantizing stays in the heap: 996M parameters in int8 then take 1.5 GB instead of 1.0 GB.
+    """
+    libc = _glibc()
+    if libc is not None:
+        libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_FROM_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, 0)
 
 
 def give_back() -> None:
@@ -14,7 +32,14 @@ def give_back() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:  # musl has none
-            trim(0)
+    libc = _glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+def _glibc() -> Any:
+    """The C library where it is glibc; musl, macOS and Windows have neither function."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "malloc_trim") and hasattr(libc, "mallopt") else None

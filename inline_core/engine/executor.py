@@ -16,7 +16,8 @@ from inline_core.engine.cancel import CancelToken
 from inline_core.engine.context import RunContext
 from inline_core.engine.plan import Plan, make_plan
 from inline_core.engine.progress import ProgressBoard
-from inline_core.engine.saving import TakeSaver, TakeSource, images_of
+from inline_core.engine.saving import TakeSaver, TakeSource
+from inline_core.engine.wiring import wired
 from inline_core.errors import DiskFull, InlineError, NodeFailed, OutOfMemory, RunCancelled
 from inline_core.graph.fingerprint import ContentStamps
 from inline_core.graph.model import Edge, Node
@@ -156,18 +157,7 @@ class Executor:
         )
 
     def _inputs(self, walk: _Walk, node: Node, spec: NodeSpec) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for port in spec.inputs:
-            edges = node.inputs.get(port.id, ())
-            if not edges:
-                continue
-            found = [self._value(walk, edge) for edge in edges]
-            if port.kind.is_list:
-                values[port.id] = [
-                    part for value in found for part in (images_of(value) or (value,))
-                ]
-            else:
-                values[port.id] = found[0]
+        values = wired(node, spec, lambda edge: self._value(walk, edge))
         for edges in node.inputs.values():
             for edge in edges:
                 self._read(walk, edge.source)

@@ -17,11 +17,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+import psutil
+
 from inline_core.devices.policy import DevicePolicy
-from inline_core.devices.release import give_back
+from inline_core.devices.release import give_back, tune_allocator
 from inline_core.devices.worker import DeviceThread
 from inline_core.errors import InvalidParam, RunCancelled, RuntimeMissing, Unavailable
-from inline_core.families.registry import FAMILIES, family_decoding
+from inline_core.families.registry import (
+    AUTOENCODERS,
+    FAMILIES,
+    TEXT_ENCODERS,
+    family_decoding,
+)
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.pool import ComponentPool
@@ -74,12 +81,14 @@ class TorchRender:
     `settings` gives threads, budget, batch size and idle time; `catalog` finds companions.
     """
 
-    def __init__(self, settings: Settings, catalog: Catalog) -> None:
+    def __init__(
+        self, settings: Settings, catalog: Catalog, policy: DevicePolicy | None = None
+    ) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._policy = DevicePolicy(settings)
+        self._policy = DevicePolicy(settings) if policy is None else policy
         self._pool = ComponentPool(
-            self._policy.room_bytes, keep_warm=settings.smart_memory, after_drop=give_back
+            self._policy.room, keep_bytes=_keep_bytes(settings), after_drop=give_back
         )
         self._device = DeviceThread("device-0", around=self._set_up, idle=self._idle)
         self._lock = threading.Lock()
@@ -88,21 +97,15 @@ class TorchRender:
     # ---- the Render protocol -------------------------------------------------------------------
 
     def encode_text(self, conditioning: Conditioning, ctx: NodeContext) -> None:
-        """Encode a prompt into the cache.  Raises: ModelFileInvalid/Missing, RunCancelled.
+        """Check that a prompt can be encoded; that happens when a model asks for it.
 
-        That a prompt was cut is said by the `SampleResult` that used it.
+        The model decides where its text encoder has room, and in what precision.  That a prompt
+        was cut is said by the `SampleResult` that used it.
+        Raises: ModelFileInvalid/Missing, RuntimeMissing, RunCancelled.
         """
-        runtime = self._ready()
+        modules = self._ready().modules
         ctx.check_cancelled()
-        messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        self._on_device(
-            lambda check: runtime.modules.encode(
-                conditioning, check, [], lambda *phase: messages.put(phase)
-            ),
-            ctx,
-        )
-        while not messages.empty():
-            ctx.progress(*messages.get())
+        modules.check_encoder(conditioning.encoder)
 
     def sample(self, job: SampleJob, ctx: NodeContext) -> SampleResult:
         """Denoise one job together with others.
@@ -142,10 +145,15 @@ class TorchRender:
         pictures = []
         for index in range(latent.samples.shape[0]):
             one = latent.samples[index : index + 1]  # (1, c, h, w)
-            pixels = self._on_device(
-                functools.partial(_decode, runtime.modules, vae, one, latent.space), ctx
+            work = functools.partial(runtime.modules.decode, vae, one, latent.space)
+            pixels, tiled = self._on_device(
+                functools.partial(work, tiled=False), ctx, again=functools.partial(work, tiled=True)
             )
-            pictures.append(Image(pixels, _picture_provenance(latent, vae, index)))
+            provenance = _picture_provenance(latent, vae, index)
+            if tiled:
+                provenance["decode"] = "tiled"
+                ctx.warn("Decoded in tiles, as the whole picture at once needs too much memory")
+            pictures.append(Image(pixels, provenance))
         return tuple(pictures)
 
     def encode_image(self, vae: ComponentRef, image: Image, ctx: NodeContext) -> Latent:
@@ -177,6 +185,11 @@ class TorchRender:
 
     # ---- for the server ------------------------------------------------------------------------
 
+    @property
+    def policy(self) -> DevicePolicy:
+        """Who decides where things go; for health and estimates."""
+        return self._policy
+
     def warm_up(self) -> None:
         """Start the device thread and import torch in the background; never raises."""
         if not missing_libraries():
@@ -186,22 +199,33 @@ class TorchRender:
         """Device, pool and sampler for `/v1/health`; never waits for the device."""
         runtime = self._runtime
         ready = runtime is not None and runtime.done() and runtime.exception() is None
-        sampler = runtime.result().sampler.stats() if runtime is not None and ready else None
+        made = runtime.result() if runtime is not None and ready else None
         return {
             "device": self._policy.summary(),
             "ready": ready,
             "missing": list(missing_libraries()),
             "pool": self._pool.stats(),
-            "sampler": sampler,
+            "prompts": None,
+            "plans": {},
+            **(made.modules.stats() if made else {}),
+            "sampler": made.sampler.stats() if made else None,
         }
 
     def free(self) -> dict[str, int]:
-        """Drop every model that is not in use; gives bytes before and after."""
-        before = int(self._pool.stats()["bytesHeld"])
+        """Drop every model and prompt that is not in use; gives bytes before and after.
+
+        `resident` is the memory of this process, the others count what the pool holds.
+        """
+        before, resident = int(self._pool.stats()["bytesHeld"]), _resident_bytes()
         runtime = self._runtime
-        if runtime is not None:
-            self._device.call(runtime.result().modules.free_unleased).result()
-        return {"bytesBefore": before, "bytesAfter": int(self._pool.stats()["bytesHeld"])}
+        if runtime is not None and runtime.done() and runtime.exception() is None:
+            self._device.call(runtime.result().modules.free).result()
+        return {
+            "bytesBefore": before,
+            "bytesAfter": int(self._pool.stats()["bytesHeld"]),
+            "residentBefore": resident,
+            "residentAfter": _resident_bytes(),
+        }
 
     def close(self, timeout: float = 10.0) -> bool:
         """Stop taking work, end what runs, wait for the thread; True when it ended in time."""
@@ -242,14 +266,15 @@ class TorchRender:
             from inline_core.families.modules import ModuleSource
             from inline_core.sampling.backends.inprocess import InProcessSampler
 
-            for family in FAMILIES.values():
-                importlib.import_module(family.runtime)
+            runtimes = [family.runtime for family in FAMILIES.values()]
+            for name in (*runtimes, *TEXT_ENCODERS.values(), *AUTOENCODERS.values()):
+                importlib.import_module(name)
         except (ImportError, OSError) as error:
             message = f"The render libraries cannot be imported ({error}): {INSTALL_LINE}"
             raise RuntimeMissing(message) from error
-        if self._policy.info.kind == "cuda" and not torch.cuda.is_available():
+        if self._policy.machine.kind == "cuda" and not torch.cuda.is_available():
             self._policy.confirm("cpu", "torch finds no usable CUDA device")
-        if self._policy.info.kind == "mps" and not torch.backends.mps.is_available():
+        if self._policy.machine.kind == "mps" and not torch.backends.mps.is_available():
             self._policy.confirm("cpu", "torch finds no usable Metal device")
         modules = ModuleSource(self._catalog, self._pool, self._policy)
         sampler = InProcessSampler(self._device, modules, self._settings.max_batch)
@@ -265,6 +290,7 @@ class TorchRender:
         except (ImportError, OSError) as error:
             message = f"torch cannot be imported ({error}): {INSTALL_LINE}"
             raise RuntimeMissing(message) from error
+        tune_allocator()
         # Pinned, because another thread count rounds differently.
         torch.set_num_threads(self._settings.threads or len(os.sched_getaffinity(0)))
         with torch.inference_mode():
@@ -274,10 +300,16 @@ class TorchRender:
         if self._settings.idle_unload_s:
             self._pool.drop_idle(self._settings.idle_unload_s)
 
-    def _on_device(self, work: Callable[[Callable[[], None]], T], ctx: NodeContext) -> T:
-        """Run `work(check)` on the device thread; frees memory and tries once more when it ran out.
+    def _on_device(
+        self,
+        work: Callable[[Callable[[], None]], T],
+        ctx: NodeContext,
+        again: Callable[[Callable[[], None]], T] | None = None,
+    ) -> T:
+        """Run `work(check)` on the device thread; when memory ran out, free some and try once more.
 
-        The walker polls its own cancellation, so that it leaves at once even behind a long load.
+        `again` is what the second try does, if it is something else.  The walker polls its own
+        cancellation, so that it leaves at once even behind a long load.
         """
         signal = CancelSignal(None)
 
@@ -289,9 +321,9 @@ class TorchRender:
                 if not is_out_of_memory(error):
                     raise
             # Outside of `except`: the error's traceback holds the tensors of the failed try.
-            self._pool.free()
+            self._pool.free("out_of_memory")
             try:
-                return work(signal.check)
+                return (again or work)(signal.check)
             except Exception as error:
                 raise as_out_of_memory(error, "decoding or encoding") from error
 
@@ -316,6 +348,18 @@ class TorchRender:
             )
             return [message]
         return []
+
+
+def _keep_bytes(settings: Settings) -> int | None:
+    """How much stays loaded that nobody uses: all that fits, a budget, or nothing."""
+    if not settings.smart_memory:
+        return 0
+    budget = settings.keep_resident_gb
+    return None if budget is None else int(budget * 1e9)
+
+
+def _resident_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
 
 
 def missing_libraries() -> tuple[str, ...]:
@@ -355,15 +399,6 @@ def _tell_step(ctx: NodeContext, job: SampleJob, report: StepReport) -> None:
         ctx.preview(report.preview)
     if job.on_step is not None:
         job.on_step(report)
-
-
-def _decode(
-    modules: Any, vae: ComponentRef, latents: Any, space: str | None, check: Callable[[], None]
-) -> Any:
-    with modules.vae(vae, check, space) as runtime:
-        pixels = runtime.decode(latents)
-    modules.learn_colours(vae, latents, pixels)
-    return pixels
 
 
 def _encode(modules: Any, vae: ComponentRef, image: Image, check: Callable[[], None]) -> Any:

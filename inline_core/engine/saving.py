@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from inline_core.engine.plan import Plan
+from inline_core.engine.wiring import images_of
 from inline_core.graph.document import SCHEMA_VERSION
 from inline_core.graph.order import closure
 from inline_core.media.kinds import MediaKind
 from inline_core.media.png import encode_png
-from inline_core.media.values import Image, ImageBatch
+from inline_core.media.values import Image
 from inline_core.runs.records import new_take_id, now_ms
 from inline_core.takes.files import ContentFiles
 from inline_core.takes.take import Take
@@ -83,15 +84,6 @@ class TakeSaver:
             width=image.width,
             height=image.height,
         )
-
-
-def images_of(value: object) -> tuple[Image, ...]:
-    """The pictures of an output: one, several, or none."""
-    if isinstance(value, Image):
-        return (value,)
-    if isinstance(value, ImageBatch):
-        return value.images
-    return ()
 
 
 def resolved_graph(plan: Plan, target: str) -> dict[str, Any]:

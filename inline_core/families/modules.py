@@ -5,24 +5,38 @@ Lives on the device thread; the families' torch code is imported here when first
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from inline_core.devices.placement import Placement
+from inline_core.devices.budget import Weights
+from inline_core.devices.ladder import Plan
+from inline_core.devices.placement import BYTES_PER_VALUE, Placement
 from inline_core.devices.policy import DevicePolicy
-from inline_core.errors import InvalidParam, ModelFileInvalid, ModelFileMissing
-from inline_core.families.registry import family_decoding, family_of, family_reading
+from inline_core.errors import DoesNotFit, InvalidParam, ModelFileInvalid, ModelFileMissing
+from inline_core.families.adapted import AdaptedDenoiser, SharedDenoiser
+from inline_core.families.demand import OpenedFiles, demand_of, members_of
+from inline_core.families.registry import (
+    AUTOENCODERS,
+    TEXT_ENCODERS,
+    family_decoding,
+    family_of,
+    family_reading,
+)
+from inline_core.loading.adapters import MatchedAdapter, match_adapter
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef
-from inline_core.loading.files import open_weights
-from inline_core.loading.identify import identify
+from inline_core.loading.deltas import LoadedAdapter, load_adapter
+from inline_core.loading.header import size_in_words
 from inline_core.loading.pool import ComponentPool, Lease
 from inline_core.loading.stream import LoadPlan
 from inline_core.sampling.family import ModelFamily, Prepared
+from inline_core.sampling.footprint import decode_values
 from inline_core.sampling.guidance import is_guided
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.preview import LatentColours, decoded_jpeg
@@ -35,7 +49,8 @@ if TYPE_CHECKING:
 PROMPTS_KEPT: Final = 64
 # A VAE below this draws the previews itself.
 SMALL_VAE_BYTES: Final = 32 * 1024 * 1024
-_BYTES_PER_VALUE: Final[Mapping[str, int]] = {"float32": 4, "bfloat16": 2, "float16": 2}
+# With little memory a picture larger than this is decoded in tiles.
+LOWVRAM_PIXELS: Final = 768 * 768
 
 Check = Callable[[], None]
 Phase = Callable[[str, float, str], None]
@@ -48,88 +63,151 @@ class ModuleSource:
         self._catalog = catalog
         self._pool = pool
         self._policy = policy
-        self._prompts: OrderedDict[tuple[ComponentRef, str], Any] = OrderedDict()
+        self._opened = OpenedFiles()
+        self._prompts = PromptCache(PROMPTS_KEPT)
         self._colours: dict[tuple[str, str], LatentColours] = {}
+        self._plans: dict[str, dict[str, Any]] = {}
         self._versions = _library_versions()
 
     def free_unleased(self) -> None:
-        """Drop every module and encoded prompt that nobody uses."""
+        """Drop every module and encoded prompt that nobody uses, after memory ran out."""
         self._prompts.clear()
-        self._pool.free()
+        self._pool.free("out_of_memory")
+
+    def free(self) -> None:
+        """Drop the same because somebody asked for it."""
+        self._prompts.clear()
+        self._pool.free("asked")
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the prompt cache and the last plan of each model; any thread."""
+        return {"prompts": self._prompts.stats(), "plans": dict(self._plans)}
 
     # ---- the sampler's side --------------------------------------------------------------------
 
     def prepare(self, job: SampleJob) -> Prepared:
-        """Encode the prompts, then load the model; the encoder may make room for it.
+        """Plan, encode the prompts, then load the model; the encoder may make room for it.
 
-        Raises: InlineError, RunCancelled.
+        Raises: DoesNotFit before anything is loaded, other InlineErrors, RunCancelled.
         """
         family = family_of(job.model)
         check = job.cancel.check if job.cancel is not None else _nothing
         _check_job(job, family)
         self._catalog.check_fit(job.model, text_encoder=job.positive.encoder)
-        warnings: list[str] = []
+        plan = self.plan(job, family)
+        warnings = self._changes_of_plan(job.model, plan)
         if job.on_phase:
             job.on_phase("loading", 0.02, "Loading model")
-        positive = self.encode(job.positive, check, warnings, job.on_phase)
+        reading = _Reading(family, plan, check, warnings, job.on_phase)
+        positive = self._encode(job.positive, reading)
         negative = None
         if is_guided(job.cfg):
             unwanted = job.negative or Conditioning("", job.positive.encoder)
             self._catalog.check_fit(job.model, text_encoder=unwanted.encoder)
-            negative = self.encode(unwanted, check, warnings, job.on_phase)
+            negative = self._encode(unwanted, reading)
         preview, end_preview = self._preview(job.model, check)
         try:
-            lease, placement = self._denoiser(job.model, family, check, warnings)
+            denoiser, adapters, end_denoiser = self._denoiser(job.model, reading)
         except BaseException:
             end_preview()
             raise
 
         def release() -> None:
-            lease.release()
+            end_denoiser()
             end_preview()
 
-        device = placement.device
         return Prepared(
-            denoiser=lease.value,
+            denoiser=denoiser,
             positive=positive,
             negative=negative,
             space=family.space,
             schedule_shift=family.schedule_shift,
-            device=device,
-            dtype=placement.dtype,
+            device=plan.model.device,
+            dtype=plan.model.dtype,
             release=release,
             preview=preview,
-            provenance={
-                "model": _named(job.model),
-                "textEncoder": _named(job.positive.encoder),
-                "family": family.name,
-                "variant": job.model.variant,
-                "shift": family.schedule_shift,
-                "placement": placement.reason,
-                "versions": self._versions,
-            },
+            provenance={**self._provenance(job, family, plan), "adapters": adapters},
             warnings=tuple(warnings),
+            max_pictures=plan.max_pictures,
         )
 
-    def encode(
-        self, conditioning: Conditioning, check: Check, warnings: list[str], phase: Phase | None
-    ) -> Any:
+    def plan(self, job: SampleJob, family: ModelFamily) -> Plan:
+        """Where everything for a job goes.  Raises: DoesNotFit, ModelFileInvalid/Missing."""
+        parts = {
+            "model": self._opened.open(job.model),
+            "text_encoder": self._opened.open(job.positive.encoder),
+        }
+        with contextlib.suppress(ModelFileMissing, ModelFileInvalid):
+            vae, _ = self._catalog.companions(job.model)
+            parts["vae"] = self._opened.open(vae)
+        size = (job.latent.width, job.latent.height)
+        plan = self._policy.plan(demand_of(family, parts, *size, members_of(job)))
+        if not plan.fits:
+            raise does_not_fit(job.model, size, plan)
+        return plan
+
+    def _changes_of_plan(self, model: ComponentRef, plan: Plan) -> list[str]:
+        """Remember the plan, and say so if the model goes elsewhere than the last time."""
+        placed = plan.model
+        now = {
+            "plan": plan.rung,
+            "device": placed.device,
+            "dtype": placed.dtype,
+            "quantization": placed.quantization,
+            "offload": placed.offload,
+            "reasons": list(plan.reasons),
+        }
+        before, self._plans[model.name] = self._plans.get(model.name), now
+        keys = ("plan", "dtype", "quantization", "offload")
+        if before is None or all(before[key] == now[key] for key in keys):
+            return []
+        was, becomes = (
+            f"{entry['plan']} ({entry['dtype']}, {entry['quantization']})"
+            for entry in (before, now)
+        )
+        return [f"{model.name} is now {becomes}, was {was}: {plan.reasons[0]}"]
+
+    def check_encoder(self, encoder: ComponentRef) -> None:
+        """Make sure that prompts can be encoded later.  Raises: ModelFileInvalid/Missing."""
+        if family_reading(encoder) is None:
+            message = f"no family reads prompts of the text encoder {encoder.name}"
+            raise ModelFileInvalid(message)
+        self._opened.open(encoder)
+        self._catalog.tokenizer_for(encoder)
+
+    def _provenance(self, job: SampleJob, family: ModelFamily, plan: Plan) -> dict[str, Any]:
+        return {
+            "model": _named(job.model),
+            "textEncoder": _named(job.positive.encoder),
+            "family": family.name,
+            "variant": job.model.variant,
+            "shift": family.schedule_shift,
+            "placement": {
+                "plan": plan.rung,
+                "quantization": plan.model.quantization,
+                "offload": plan.model.offload,
+                "reasons": list(plan.reasons),
+            },
+            "versions": self._versions,
+        }
+
+    def _encode(self, conditioning: Conditioning, reading: _Reading) -> Any:
         """The encoded prompt, from the cache or by the text encoder."""
-        key = (conditioning.encoder, conditioning.prompt)
-        if key in self._prompts:
-            self._prompts.move_to_end(key)
-            encoded = self._prompts[key]
-        else:
-            check()
-            with self._text_encoder(conditioning.encoder, check) as encoder:
-                if phase:
-                    phase("encode", 0.05, "Encoding prompt")
-                encoded = encoder.encode(conditioning.prompt)
-            self._prompts[key] = encoded
-            if len(self._prompts) > PROMPTS_KEPT:
-                self._prompts.popitem(last=False)
+        encoder, prompt = conditioning.encoder, conditioning.prompt
+        placement = reading.plan.text_encoder
+        assert placement is not None
+        key = (reading.family.name, encoder, prompt, placement.key)
+        encoded = self._prompts.get(key)
+        if encoded is None:
+            reading.check()
+            with self._text_encoder(encoder, placement, reading.check) as loaded:
+                if reading.phase:
+                    reading.phase("encode", 0.05, "Encoding prompt")
+                runtime = importlib.import_module(reading.family.runtime)
+                encoded = runtime.encode_prompt(loaded, prompt)
+            self._prompts.put(key, encoded)
         if encoded.cut_tokens:
-            warnings.append(
+            reading.warnings.append(
                 f"The prompt is too long: its last {encoded.cut_tokens} tokens were cut"
             )
         return encoded
@@ -137,48 +215,98 @@ class ModuleSource:
     # ---- leases --------------------------------------------------------------------------------
 
     def _denoiser(
-        self, model: ComponentRef, family: ModelFamily, check: Check, warnings: list[str]
-    ) -> tuple[Lease[Any], Placement]:
-        plan = self._plan(model, check)
-        runtime = importlib.import_module(family.runtime)
-        adapters = runtime.match_adapters(plan, model.adapters)
-        warnings.extend(matched.warning for matched in adapters if matched.warning)
-        lease = self._lease(model, plan, lambda: runtime.load_denoiser(plan, adapters))
-        return lease, plan.placement
+        self, model: ComponentRef, reading: _Reading
+    ) -> tuple[AdaptedDenoiser, list[dict[str, Any]], Callable[[], None]]:
+        """The model with the adapters of a reference, what these are, and how to give all back."""
+        plan = self._load_plan(model, reading.plan.model, reading.check)
+        runtime = importlib.import_module(reading.family.runtime)
+        matched = []
+        if model.adapters:
+            target = runtime.adapted_model(plan)
+            matched = [match_adapter(adapter, target) for adapter in model.adapters]
+        reading.warnings.extend(found.warning for found in matched if found.warning)
+        with contextlib.ExitStack() as leases:
+            shared = self._lease(
+                model, plan, lambda: SharedDenoiser.around(runtime.load_denoiser(plan))
+            )
+            leases.callback(shared.release)
+            loaded = []
+            for found in matched:
+                lease = self._adapter(found, model, reading)
+                leases.callback(lease.release)
+                loaded.append((lease.value, found.adapter.strength))
+            facts = [_adapter_facts(found) for found in matched]
+            return AdaptedDenoiser(shared.value, tuple(loaded)), facts, leases.pop_all().close
 
-    def _text_encoder(self, encoder: ComponentRef, check: Check) -> Lease[Any]:
-        family = family_reading(encoder)
-        if family is None:
+    def _adapter(
+        self, matched: MatchedAdapter, model: ComponentRef, reading: _Reading
+    ) -> Lease[LoadedAdapter]:
+        """The deltas of an adapter; they stay in float32, as they are small."""
+        adapter, device = matched.adapter, reading.plan.model.device
+        values = sum(info.element_count for info in matched.files.tensors.values())
+        size = self._policy.size_of(Placement(device, "float32"), Weights(values))
+        key = (adapter.path, adapter.stamp, model.path, model.stamp, device)
+        return self._pool.lease(
+            key, adapter.name, size, lambda: load_adapter(matched, device, reading.check)
+        )
+
+    def _text_encoder(
+        self, encoder: ComponentRef, placement: Placement, check: Check
+    ) -> Lease[Any]:
+        loader = TEXT_ENCODERS.get(encoder.family)
+        if loader is None:
             message = f"no family reads prompts of the text encoder {encoder.name}"
             raise ModelFileInvalid(message)
-        plan = self._plan(encoder, check)
+        plan = self._load_plan(encoder, placement, check)
         tokenizer = self._catalog.tokenizer_for(encoder)
-        runtime = importlib.import_module(family.runtime)
+        runtime = importlib.import_module(loader)
         return self._lease(encoder, plan, lambda: runtime.load_text_encoder(plan, tokenizer))
 
     def vae(self, vae: ComponentRef, check: Check, space: str | None = None) -> Lease[Any]:
         """The leased VAE runtime.  Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory."""
         family = family_decoding(vae, space)
-        plan = self._plan(vae, check, precise=True)
-        runtime = importlib.import_module(family.runtime)
-        return self._lease(vae, plan, lambda: runtime.load_vae(plan, family.space))
+        placement = self._policy.place_vae(self._opened.open(vae).weights)
+        plan = self._load_plan(vae, placement, check)
+        runtime = importlib.import_module(AUTOENCODERS[vae.family])
+        return self._lease(
+            vae, plan, lambda: runtime.load_vae(plan, family.space), extra=family.space.name
+        )
+
+    def decode(
+        self, vae: ComponentRef, latents: Any, space: str | None, check: Check, *, tiled: bool
+    ) -> tuple[Any, bool]:
+        """One picture (height, width, 3) from latents (1, c, h, w), and whether it was tiled.
+
+        A whole decode that would not fit is done in tiles; `tiled` asks for that.
+        """
+        factor = family_decoding(vae, space).space.factor
+        height, width = latents.shape[-2] * factor, latents.shape[-1] * factor
+        with self.vae(vae, check, space) as runtime:
+            tiled = tiled or self._must_tile(vae, width, height)
+            pixels = runtime.decode(latents, tiled=tiled)
+        self.learn_colours(vae, latents, pixels)
+        return pixels, tiled
+
+    def _must_tile(self, vae: ComponentRef, width: int, height: int) -> bool:
+        placement = self._policy.place_vae(self._opened.open(vae).weights)
+        needs = decode_values(width, height) * BYTES_PER_VALUE[placement.dtype]
+        room = self._policy.room(self._pool.held())
+        on_host = placement.device == "cpu" or self._policy.machine.kind != "cuda"
+        free = room.host_bytes if on_host else room.device_bytes
+        small = self._policy.profile == "lowvram" and width * height > LOWVRAM_PIXELS
+        return small or needs > free
 
     def _lease(
-        self, reference: ComponentRef, plan: LoadPlan, load: Callable[[], Any]
+        self, reference: ComponentRef, plan: LoadPlan, load: Callable[[], Any], extra: str = ""
     ) -> Lease[Any]:
-        size = plan.identity.parameter_count * _BYTES_PER_VALUE[plan.placement.dtype]
-        key = (reference.path, reference.stamp, reference.adapters, plan.placement.key)
+        weights = self._opened.open(reference).weights
+        size = self._policy.size_of(plan.placement, weights)
+        key = (reference.path, reference.stamp, plan.placement.key, extra)
         return self._pool.lease(key, reference.name, size, load)
 
-    def _plan(self, reference: ComponentRef, check: Check, *, precise: bool = False) -> LoadPlan:
-        """Read the header again right before a load, so that a replaced file is noticed."""
-        files = open_weights(reference.path, reference.name)
-        if files.stamp != reference.stamp:
-            message = f"{reference.name} was replaced since the run was planned: run again"
-            raise ModelFileInvalid(message)
-        identity = identify(files.headers)
-        placement = self._policy.place(identity.size_bytes, identity.dtype, precise=precise)
-        return LoadPlan(files, identity, placement, reference.name, check)
+    def _load_plan(self, reference: ComponentRef, placement: Placement, check: Check) -> LoadPlan:
+        opened = self._opened.open(reference)
+        return LoadPlan(opened.files, opened.identity, placement, reference.name, check)
 
     # ---- previews ------------------------------------------------------------------------------
 
@@ -211,6 +339,67 @@ class ModuleSource:
         return functools.partial(decoded_jpeg, lease.value.decode), lease.release
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What the steps of `prepare` share."""
+
+    family: ModelFamily
+    plan: Plan
+    check: Check
+    warnings: list[str]
+    phase: Phase | None
+
+
+class PromptCache:
+    """Encoded prompts, least recently used first to go; device thread, `stats` from any."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: OrderedDict[Any, Any] = OrderedDict()
+        self._hits = self._misses = 0
+
+    def get(self, key: Any) -> Any | None:
+        """The encoded prompt, or None."""
+        if key not in self._held:
+            self._misses += 1
+            return None
+        self._hits += 1
+        self._held.move_to_end(key)
+        return self._held[key]
+
+    def put(self, key: Any, encoded: Any) -> None:
+        """Keep one more."""
+        self._held[key] = encoded
+        if len(self._held) > self._most:
+            self._held.popitem(last=False)
+
+    def clear(self) -> None:
+        """Let all go."""
+        self._held.clear()
+
+    def stats(self) -> dict[str, int]:
+        """Hits, misses, how many are held and their bytes."""
+        held = list(self._held.values())
+        size = sum(encoded.size_bytes for encoded in held)
+        return {"hits": self._hits, "misses": self._misses, "held": len(held), "bytes": size}
+
+
+def does_not_fit(model: ComponentRef, size: tuple[int, int], plan: Plan) -> DoesNotFit:
+    """The error of a plan without a rung: the numbers and what to do."""
+    needs, has = plan.required_bytes, plan.capacity_bytes
+    if plan.host_bytes > plan.host_capacity_bytes:
+        needs, has = plan.host_bytes, plan.host_capacity_bytes
+    message = (
+        f"{model.name} at {size[0]}x{size[1]} needs {size_in_words(needs)}, "
+        f"{size_in_words(has)} available, also as int8: make the picture smaller, use a smaller "
+        "or pre-quantized model, or raise INLINE_VRAM_BUDGET if it is set"
+    )
+    return DoesNotFit(
+        message,
+        details={"neededBytes": needs, "availableBytes": has, "reasons": list(plan.reasons)},
+    )
+
+
 def _nothing() -> None:
     pass
 
@@ -224,6 +413,18 @@ def _check_job(job: SampleJob, family: ModelFamily) -> None:
                 f"such as {max(multiple, round(value / multiple) * multiple)}"
             )
             raise InvalidParam(message, param=name)
+
+
+def _adapter_facts(matched: MatchedAdapter) -> dict[str, Any]:
+    """What of an adapter was used, for the provenance."""
+    adapter = matched.adapter
+    return {
+        "name": adapter.name,
+        "stamp": adapter.stamp,
+        "strength": adapter.strength,
+        "modules": len(matched.modules),
+        "unmatched": len(matched.unmatched),
+    }
 
 
 def _named(reference: ComponentRef) -> dict[str, str]:

@@ -17,6 +17,13 @@ from inline_core.sampling.family import ModelFamily
 from inline_core.settings import Settings
 
 FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType({Z_IMAGE.name: Z_IMAGE})
+# Component architectures that several families share, and the modules that load them.
+TEXT_ENCODERS: Final[Mapping[str, str]] = MappingProxyType(
+    {"qwen3": "inline_core.families.text_encoders.qwen3"}
+)
+AUTOENCODERS: Final[Mapping[str, str]] = MappingProxyType(
+    {"autoencoder-kl": "inline_core.families.autoencoders.kl"}
+)
 
 
 def family_of(reference: ComponentRef) -> ModelFamily:

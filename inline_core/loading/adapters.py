@@ -1,23 +1,24 @@
-"""LoRA files: whatever trainer wrote them, their deltas end in the weights they were made for.
+"""Adapter files (LoRA, LoHa, LoKr): which of their modules belong where, in any trainer's spelling.
 
-A delta is ``strength * alpha / rank * B @ A`` (Hu et al. 2021, arXiv:2106.09685); without an alpha
-in the file alpha is the rank.  Deltas are merged into a copy of the weights while a model loads, in
-float32; a model with other adapters is another component, so nothing is ever unmerged.
+Only headers are read here, so a wrong file is refused before anything is loaded.  Every key of a
+file is counted: used, or named as unmatched.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from inline_core.errors import ModelFileInvalid
 from inline_core.loading.component import LoraRef
-from inline_core.loading.files import open_weights
+from inline_core.loading.files import WeightFiles, open_weights
+from inline_core.loading.header import TensorInfo
+from inline_core.loading.identify import identify
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+AdapterKind = Literal["lora", "loha", "lokr"]
 
 _PREFIXES: Final = (
     "base_model.model.",
@@ -26,45 +27,57 @@ _PREFIXES: Final = (
     "transformer.",
     "unet.",
 )
-_KOHYA: Final = "lora_unet_"
-_DOWN: Final = re.compile(
-    r"\.(lora_A|lora_down|lora\.down|lora_linear_layer\.down)(\.default)?\.weight$"
+_FLAT_PREFIXES: Final = ("lora_unet_", "lora_transformer_", "lycoris_")
+# The end of a key -> which part of an adapter module it is.
+_PART: Final = re.compile(
+    r"\.(?:"
+    r"(?P<down>lora_A|lora_down|lora\.down|lora_linear_layer\.down)(?:\.default)?\.weight|"
+    r"(?P<up>lora_B|lora_up|lora\.up|lora_linear_layer\.up)(?:\.default)?\.weight|"
+    r"(?P<other>alpha|hada_w[12]_[ab]|lokr_w[12](?:_[ab])?)"
+    r")$"
 )
-_UP: Final = re.compile(r"\.(lora_B|lora_up|lora\.up|lora_linear_layer\.up)(\.default)?\.weight$")
 _REFUSED: Final = (
-    ("lokr_", "LoKr"),
-    ("hada_", "LoHa"),
-    ("dora_scale", "DoRA"),
-    ("oft_", "OFT"),
+    (re.compile(r"\.(dora_scale|lora_magnitude_vector)(\.|$)"), "a DoRA"),
+    (re.compile(r"\.oft_"), "an OFT"),
+    (re.compile(r"\.(hada_t[12]|lokr_t2|lora_mid)(\.|$)"), "a Tucker-decomposed"),
+    (re.compile(r"\.(a1|b1)\.weight$"), "a GLoRA"),
 )
 _MOST_NAMES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterTarget:
-    """A weight that an adapter module stands for: all of it, or one of equal row blocks of B."""
+    """A weight that an adapter module stands for: all of it, or one of equal blocks of its rows."""
 
     parameter: str
     part: int = 0
     parts: int = 1
 
+    @property
+    def module(self) -> str:
+        """The linear that owns the weight."""
+        return self.parameter.removesuffix(".weight")
+
 
 @dataclass(frozen=True, slots=True)
-class AdapterPair:
-    """Names of one A, its B and its alpha in the file, and what they change."""
+class AdapterModule:
+    """One module of an adapter file: its kind, the tensors of its parts, and what it changes.
 
-    down: str
-    up: str
-    alpha: str | None
+    `parts` is the part's name (`down`, `up`, `alpha`, `hada_w1_a`, `lokr_w2_b`, ...) -> its key.
+    """
+
+    kind: AdapterKind
+    parts: Mapping[str, str]
     targets: tuple[AdapterTarget, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MatchedAdapter:
-    """An adapter file with every pair that found its weights."""
+    """An adapter file with every module that found its weights."""
 
     adapter: LoraRef
-    pairs: tuple[AdapterPair, ...]
+    files: WeightFiles
+    modules: tuple[AdapterModule, ...]
     unmatched: tuple[str, ...]
 
     @property
@@ -72,95 +85,164 @@ class MatchedAdapter:
         """What of the file has no place in this model, in words; None if all has."""
         if not self.unmatched:
             return None
-        total = len(self.pairs) + len(self.unmatched)
+        return f"LoRA {self.adapter.name}: {self.counts}"
+
+    @property
+    def counts(self) -> str:
+        """`only 2 of 3 modules fit this model (not: x)`."""
+        total = len(self.modules) + len(self.unmatched)
         shown = ", ".join(self.unmatched[:_MOST_NAMES])
-        return (
-            f"LoRA {self.adapter.name}: only {len(self.pairs)} of {total} modules fit this model "
-            f"(not: {shown})"
-        )
+        more = ", ..." if len(self.unmatched) > _MOST_NAMES else ""
+        return f"only {len(self.modules)} of {total} modules fit this model (not: {shown}{more})"
 
 
-def match_adapter(
-    adapter: LoraRef, targets: Mapping[str, Sequence[AdapterTarget]], model: str
-) -> MatchedAdapter:
+@dataclass(frozen=True, slots=True)
+class AdaptedModel:
+    """The model an adapter is put on: its name and family for people, its modules and shapes.
+
+    `targets` knows the dotted names of the model's linears in every layout; `shapes` is weight
+    name -> (out, in).
+    """
+
+    name: str
+    label: str
+    targets: Mapping[str, Sequence[AdapterTarget]]
+    shapes: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """The keys of a file by module."""
+
+    stems: defaultdict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    foreign: list[str] = field(default_factory=list)
+
+
+def match_adapter(adapter: LoraRef, model: AdaptedModel) -> MatchedAdapter:
     """Find the weights for every module of an adapter file; reads its header only.
 
-    `targets` knows the dotted names of the model's modules, in every layout.
-    Raises: ModelFileInvalid for other adapter kinds, or if nothing fits.
+    Raises: ModelFileInvalid for other adapter kinds, for shapes that do not fit, if nothing fits,
+    if less than half of it fits, or if anything is left over and the adapter asked for all.
     """
-    names = set(open_weights(adapter.path, adapter.name).tensors)
-    for mark, kind in _REFUSED:
-        if any(mark in name for name in names):
-            message = f"LoRA {adapter.name} is a {kind} adapter, which is not supported"
-            raise ModelFileInvalid(message)
-    underscored = {name.replace(".", "_"): name for name in targets}
-    pairs: list[AdapterPair] = []
-    unmatched: list[str] = []
-    for down in sorted(name for name in names if _DOWN.search(name)):
-        stem = _DOWN.sub("", down)
-        up = next((name for name in names if _UP.search(name) and _UP.sub("", name) == stem), None)
-        found = targets.get(_module_name(stem, underscored), ())
-        if up is None or not found:
+    files = open_weights(adapter.path, adapter.name)
+    tensors = files.tensors
+    _refuse_others(adapter, tensors)
+    found = _sort(tensors)
+    underscored = {name.replace(".", "_"): name for name in model.targets}
+    modules: list[AdapterModule] = []
+    unmatched = list(found.foreign)
+    for stem, parts in sorted(found.stems.items()):
+        kind = _kind(parts)
+        targets = tuple(model.targets.get(_module_name(stem, underscored), ()))
+        if kind is None or not targets:
             unmatched.append(stem)
             continue
-        alpha = f"{stem}.alpha" if f"{stem}.alpha" in names else None
-        pairs.append(AdapterPair(down, up, alpha, tuple(found)))
-    if not pairs:
-        example = unmatched[0] if unmatched else next(iter(sorted(names)), "nothing")
-        message = (
-            f"LoRA {adapter.name} fits nothing in {model}: it was made for another model "
-            f"(its first module is {example})"
-        )
-        raise ModelFileInvalid(message)
-    return MatchedAdapter(adapter, tuple(pairs), tuple(unmatched))
+        module = AdapterModule(kind, parts, targets)
+        _check_shapes(adapter, module, tensors, model)
+        modules.append(module)
+    matched = MatchedAdapter(adapter, files, tuple(modules), tuple(sorted(unmatched)))
+    _check_counts(matched, model)
+    return matched
+
+
+def _refuse_others(adapter: LoraRef, tensors: Mapping[str, TensorInfo]) -> None:
+    for pattern, kind in _REFUSED:
+        if any(pattern.search(name) for name in tensors):
+            message = (
+                f"LoRA {adapter.name} is {kind} adapter, which is not supported: use a LoRA, LoHa "
+                "or LoKr of it"
+            )
+            raise ModelFileInvalid(message)
+
+
+def _sort(tensors: Mapping[str, TensorInfo]) -> _Sorted:
+    found = _Sorted()
+    for name in tensors:
+        match = _PART.search(name)
+        if match is None:
+            found.foreign.append(name)
+            continue
+        part = "down" if match["down"] else "up" if match["up"] else match["other"]
+        found.stems[name[: match.start()]][part] = name
+    return found
+
+
+def _kind(parts: Mapping[str, str]) -> AdapterKind | None:
+    """What the parts make; None if some are missing."""
+    has = parts.keys()
+    if {"down", "up"} <= has:
+        return "lora"
+    if {"hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b"} <= has:
+        return "loha"
+    first = "lokr_w1" in has or {"lokr_w1_a", "lokr_w1_b"} <= has
+    second = "lokr_w2" in has or {"lokr_w2_a", "lokr_w2_b"} <= has
+    return "lokr" if first and second else None
 
 
 def _module_name(stem: str, underscored: Mapping[str, str]) -> str:
     """The dotted module name behind any trainer's spelling."""
-    if stem.startswith(_KOHYA):
-        return underscored.get(stem[len(_KOHYA) :], "")
+    for prefix in _FLAT_PREFIXES:
+        if stem.startswith(prefix):
+            return underscored.get(stem[len(prefix) :], "")
     for prefix in _PREFIXES:
         stem = stem.removeprefix(prefix)
     return stem
 
 
-def merge_adapters(
-    module: nn.Module, adapters: Iterable[MatchedAdapter], check: Callable[[], None]
+def _check_shapes(
+    adapter: LoraRef,
+    module: AdapterModule,
+    tensors: Mapping[str, TensorInfo],
+    model: AdaptedModel,
 ) -> None:
-    """Add the deltas to the weights of a freshly loaded module; device thread.
-
-    Weights are replaced, never changed in place, since they may be a mapped file.
-    Raises: ModelFileInvalid if a shape does not fit, RunCancelled.
-    """
-    import torch
-    from safetensors import safe_open
-
-    for matched in adapters:
-        if matched.adapter.strength == 0:
-            continue
-        with safe_open(str(matched.adapter.path), framework="pt") as file:
-            for pair in matched.pairs:
-                check()
-                down = file.get_tensor(pair.down).float().flatten(1)  # (rank, in)
-                up = file.get_tensor(pair.up).float().flatten(1)  # (out, rank)
-                rank = down.shape[0]
-                alpha = float(file.get_tensor(pair.alpha)) if pair.alpha else float(rank)
-                scale = matched.adapter.strength * alpha / rank
-                for target in pair.targets:
-                    rows = up.shape[0] // target.parts
-                    part = up.narrow(0, target.part * rows, rows)  # (out / parts, rank)
-                    _add(module, target.parameter, scale * (part @ down), matched.adapter, torch)
+    made = _delta_shape(module, tensors)
+    for target in module.targets:
+        needs = model.shapes[target.parameter]
+        has = (made[0] // target.parts, made[1])
+        if has != needs:
+            message = (
+                f"LoRA {adapter.name} was made for another model: for {target.parameter} it has "
+                f"shape {has}, {model.name} ({model.label}) has {needs}"
+            )
+            raise ModelFileInvalid(message)
 
 
-def _add(module: nn.Module, name: str, delta: Tensor, adapter: LoraRef, torch: Any) -> None:
-    owner, _, leaf = name.rpartition(".")
-    parent = module.get_submodule(owner)
-    weight: Tensor = getattr(parent, leaf)
-    if delta.shape != weight.shape:
+def _delta_shape(module: AdapterModule, tensors: Mapping[str, TensorInfo]) -> tuple[int, int]:
+    """(out, in) of the change of a module."""
+
+    def shape(part: str) -> tuple[int, ...]:
+        sizes = tensors[module.parts[part]].shape
+        flat = 1
+        for size in sizes[1:]:
+            flat *= size
+        return (sizes[0] if sizes else 1, flat)
+
+    if module.kind == "lora":
+        return shape("up")[0], shape("down")[1]
+    if module.kind == "loha":
+        return shape("hada_w1_a")[0], shape("hada_w1_b")[1]
+    sides = [
+        shape(f"lokr_w{side}")
+        if f"lokr_w{side}" in module.parts
+        else (shape(f"lokr_w{side}_a")[0], shape(f"lokr_w{side}_b")[1])
+        for side in (1, 2)
+    ]
+    return sides[0][0] * sides[1][0], sides[0][1] * sides[1][1]
+
+
+def _check_counts(matched: MatchedAdapter, model: AdaptedModel) -> None:
+    adapter = matched.adapter
+    if not matched.modules:
+        made_for = identify(matched.files.headers).in_words()
+        example = matched.unmatched[0] if matched.unmatched else "nothing"
         message = (
-            f"LoRA {adapter.name} was made for another model: for {name} it has shape "
-            f"{tuple(delta.shape)}, the model has {tuple(weight.shape)}"
+            f"LoRA {adapter.name} fits nothing in {model.name}: it is {made_for}, the model is "
+            f"{model.label} (its first module is {example})"
         )
-        raise ModelFileInvalid(message)
-    merged = (weight.float() + delta.to(weight.device)).to(weight.dtype)
-    setattr(parent, leaf, torch.nn.Parameter(merged, requires_grad=False))
+        raise ModelFileInvalid(message, details={"unmatched": list(matched.unmatched)})
+    partly = len(matched.unmatched) > len(matched.modules)
+    if matched.unmatched and (adapter.strict or partly):
+        message = f"LoRA {adapter.name}: {matched.counts}"
+        if not adapter.strict:
+            message += ": it was made for another model"
+        raise ModelFileInvalid(message, details={"unmatched": list(matched.unmatched)})

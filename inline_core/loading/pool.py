@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
+from inline_core.devices.policy import Room
 from inline_core.errors import OutOfMemory
 from inline_core.loading.header import size_in_words
 
 T = TypeVar("T")
+Why = Literal["room", "keep_resident", "not_kept_warm", "idle", "asked", "out_of_memory"]
+
+_EVICTIONS_SHOWN: Final = 20
 
 
 @dataclass(slots=True)
@@ -19,7 +24,7 @@ class _Held:
     """One loaded component."""
 
     value: Any
-    size_bytes: int
+    size: Room
     label: str
     leases: int = 0
     used_s: float = 0.0
@@ -59,38 +64,40 @@ class Lease(Generic[T]):
 class ComponentPool:
     """Holds components by key.  Used on the device thread; `stats` may be called from anywhere.
 
-    `room_bytes` says how much a new component may take now; `after_drop` gives memory back to the
-    device; with `keep_warm` False a component goes as soon as nobody leases it.
+    `room` says how much a new component may take now, given what is held; `after_drop` gives
+    memory back to the device.  Components that nobody leases stay up to `keep_bytes` (None: while
+    there is room; 0: not at all), least recently used first to go.
     """
 
     def __init__(
         self,
-        room_bytes: Callable[[], int],
+        room: Callable[[Room], Room],
         *,
-        keep_warm: bool = True,
+        keep_bytes: int | None = None,
         after_drop: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._room_bytes = room_bytes
-        self._keep_warm = keep_warm
+        self._room = room
+        self._keep_bytes = keep_bytes
         self._after_drop = after_drop
         self._clock = clock
         self._held: dict[Hashable, _Held] = {}
         self._counts = PoolCounts()
+        self._evicted: deque[dict[str, Any]] = deque(maxlen=_EVICTIONS_SHOWN)
 
-    def lease(self, key: Hashable, label: str, size_bytes: int, load: Callable[[], T]) -> Lease[T]:
+    def lease(self, key: Hashable, label: str, size: Room, load: Callable[[], T]) -> Lease[T]:
         """The component `key`, loaded with `load` if it is not there.
 
-        What is oldest and not leased is dropped before a load that would not fit.
+        What is oldest and not leased is dropped *before* a load that would not fit.
         Raises: OutOfMemory with the numbers if it cannot fit, and whatever `load` raises.
         """
         held = self._held.get(key)
         if held is None:
             self._counts.misses += 1
-            self._make_room(label, size_bytes)
-            held = _Held(load(), size_bytes, label)
+            self._make_room(label, size)
+            held = _Held(load(), size, label)
             self._held[key] = held
-            self._counts.bytes_loaded += size_bytes
+            self._counts.bytes_loaded += _total(size)
         else:
             self._counts.hits += 1
         held.leases += 1
@@ -99,14 +106,20 @@ class ComponentPool:
         def release() -> None:
             held.leases -= 1
             held.used_s = self._clock()
-            if not self._keep_warm and held.leases == 0:
-                self._drop([key], "not_kept_warm")
+            self._keep_within_budget()
 
         return Lease(held.value, release)
 
-    def free(self) -> int:
+    def held(self) -> Room:
+        """What all loaded components take."""
+        sizes = [held.size for held in list(self._held.values())]
+        return Room(
+            sum(size.device_bytes for size in sizes), sum(size.host_bytes for size in sizes)
+        )
+
+    def free(self, why: Why = "asked") -> int:
         """Drop everything that is not leased; gives the bytes freed."""
-        return self._drop(self._unleased(), "asked")
+        return self._drop(self._unleased(), why)
 
     def drop_idle(self, older_than_s: float) -> int:
         """Drop what nobody has used for so long; gives the bytes freed."""
@@ -124,11 +137,18 @@ class ComponentPool:
             "evictions": counts.evictions,
             "evictionReasons": dict(counts.reasons),
             "bytesLoaded": counts.bytes_loaded,
-            "bytesHeld": sum(item.size_bytes for item in held),
+            "bytesHeld": sum(_total(item.size) for item in held),
+            "keepBytes": self._keep_bytes,
             "held": [
-                {"name": item.label, "bytes": item.size_bytes, "leases": item.leases}
+                {
+                    "name": item.label,
+                    "bytes": _total(item.size),
+                    "deviceBytes": item.size.device_bytes,
+                    "leases": item.leases,
+                }
                 for item in held
             ],
+            "recentEvictions": list(self._evicted),
         }
 
     def _unleased(self) -> list[Hashable]:
@@ -136,26 +156,53 @@ class ComponentPool:
         keys = [key for key, held in self._held.items() if held.leases == 0]
         return sorted(keys, key=lambda key: self._held[key].used_s)
 
-    def _make_room(self, label: str, size_bytes: int) -> None:
+    def _keep_within_budget(self) -> None:
+        if self._keep_bytes is None:
+            return
+        why: Why = "keep_resident" if self._keep_bytes else "not_kept_warm"
+        idle = self._unleased()
+        kept = sum(_total(self._held[key].size) for key in idle)
+        for key in idle:
+            if kept <= self._keep_bytes:
+                return
+            kept -= _total(self._held[key].size)
+            self._drop([key], why)
+
+    def _make_room(self, label: str, size: Room) -> None:
         for key in self._unleased():
-            if self._room_bytes() >= size_bytes:
+            if _fits(size, self._room(self.held())):
                 return
             self._drop([key], "room")
-        room = self._room_bytes()
-        if room < size_bytes:
-            message = (
-                f"{label} needs {size_in_words(size_bytes)}, {size_in_words(room)} available: "
-                "close other programs or use a smaller model"
-            )
-            raise OutOfMemory(message, details={"neededBytes": size_bytes, "freeBytes": room})
+        room = self._room(self.held())
+        if _fits(size, room):
+            return
+        device = size.device_bytes > room.device_bytes
+        needs = size.device_bytes if device else size.host_bytes
+        has = room.device_bytes if device else room.host_bytes
+        message = (
+            f"{label} needs {size_in_words(needs)} of {'device' if device else 'host'} memory, "
+            f"{size_in_words(has)} available: close other programs or use a smaller model"
+        )
+        raise OutOfMemory(message, details={"neededBytes": needs, "freeBytes": has})
 
-    def _drop(self, keys: list[Hashable], reason: str) -> int:
+    def _drop(self, keys: list[Hashable], why: Why) -> int:
         freed = 0
         for key in keys:
-            freed += self._held.pop(key).size_bytes
+            gone = self._held.pop(key)
+            freed += _total(gone.size)
             self._counts.evictions += 1
-            self._counts.reasons[reason] = self._counts.reasons.get(reason, 0) + 1
+            self._counts.reasons[why] = self._counts.reasons.get(why, 0) + 1
+            self._evicted.append({"name": gone.label, "bytes": _total(gone.size), "why": why})
+            del gone
         if keys:
             gc.collect()
             self._after_drop()
         return freed
+
+
+def _total(size: Room) -> int:
+    return size.device_bytes + size.host_bytes
+
+
+def _fits(size: Room, room: Room) -> bool:
+    return size.device_bytes <= room.device_bytes and size.host_bytes <= room.host_bytes

@@ -1,19 +1,21 @@
-"""Fill a module that was built on the meta device, tensor by tensor, from mapped files.
+"""Fill a module that was built on the meta device, tensor by tensor, from weight files.
 
 On the processor a tensor of the right precision is used where it lies in the mapped file, so
-loading copies nothing.  Used on the device thread only.
+loading copies nothing; everything else passes through one reusable buffer to its final place and
+precision, so that the model never exists twice.  Used on the device thread only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from safetensors import SafetensorError, safe_open
-
-from inline_core.errors import ModelFileInvalid, ModelFileMissing
+from inline_core.errors import ModelFileInvalid
+from inline_core.loading.blocks import is_block_linear
 from inline_core.loading.files import WeightFiles
+from inline_core.loading.packing import LogicalTensors, Packing, logical_tensors
+from inline_core.loading.reader import TensorReader
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +45,7 @@ class TensorSource:
 class LoadPlan:
     """All that a loader needs: checked files, what they are, where to put them, how to call them.
 
+    `logical` has the tensors under their plain names and how packed ones lie in the file.
     `check` is called between tensors and raises to stop the load.
     """
 
@@ -51,53 +54,10 @@ class LoadPlan:
     placement: Placement
     label: str
     check: Callable[[], None]
+    logical: LogicalTensors = field(init=False)
 
-
-class TensorReader:
-    """Reads tensors of a component and notices when its files were replaced meanwhile."""
-
-    def __init__(self, plan: LoadPlan) -> None:
-        self._label = plan.label
-        self._files = plan.files
-        self._home = {name: header for header in plan.files.headers for name in header.tensors}
-        self._open: dict[str, Any] = {}
-
-    def names(self) -> Collection[str]:
-        """All tensors of all files."""
-        return self._home.keys()
-
-    def read(self, source: TensorSource) -> Tensor:
-        """One tensor, mapped, in the file's own precision.  Raises: ModelFileMissing/Invalid."""
-        header = self._home[source.name]
-        path = str(header.path)
-        try:
-            if path not in self._open:
-                self.check_unchanged()
-                self._open[path] = safe_open(path, framework="pt")
-            tensor: Tensor = self._open[path].get_tensor(source.name)
-        except FileNotFoundError as error:
-            message = f"{self._label} vanished during load: put it back and run again"
-            raise ModelFileMissing(message) from error
-        except (SafetensorError, OSError) as error:
-            reason = getattr(error, "strerror", None) or type(error).__name__
-            message = f"{self._label} could not be read ({reason}): it was replaced or is damaged"
-            raise ModelFileInvalid(message) from error
-        if source.parts > 1:
-            rows = tensor.shape[0] // source.parts
-            tensor = tensor.narrow(0, source.part * rows, rows)
-        return tensor.flatten(1) if source.flatten else tensor
-
-    def check_unchanged(self) -> None:
-        """Raise if a file is not the one whose header was read."""
-        for header in self._files.headers:
-            try:
-                status = header.path.stat()
-            except OSError as error:
-                message = f"{self._label} vanished during load: put it back and run again"
-                raise ModelFileMissing(message) from error
-            if (status.st_size, status.st_mtime_ns) != (header.size_bytes, header.mtime_ns):
-                message = f"{self._label} was replaced during load: run again"
-                raise ModelFileInvalid(message)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "logical", logical_tensors(self.files.headers))
 
 
 def fill(
@@ -110,36 +70,177 @@ def fill(
     """Give every parameter of `module` its weight, at the place and precision of the plan.
 
     Strict: every parameter must have a source and every tensor of the file must be used, except
-    those in `ignorable`.
-    Raises: ModelFileInvalid with counts and the first five names.
+    those in `ignorable`.  Linears of repeated blocks become int8 or stay packed if the placement
+    says so.
+    Raises: ModelFileInvalid with counts and the first five names, RunCancelled.
     """
-    reader, label = TensorReader(plan), plan.label
+    if plan.logical.problems:
+        message = f"{plan.label}: {plan.logical.problems[0]}"
+        raise ModelFileInvalid(message)
     wanted = dict(module.named_parameters())
+    names = plan.logical.tensors.keys()
     missing = sorted(wanted.keys() - sources.keys())
     used = {source.name for name, source in sources.items() if name in wanted}
-    unexpected = sorted(set(reader.names()) - used - set(ignorable))
+    unexpected = sorted(set(names) - used - set(ignorable))
     if missing or unexpected:
-        raise ModelFileInvalid(_mismatch(label, missing, unexpected))
-    import torch
-
-    dtype: torch.dtype = getattr(torch, plan.placement.dtype)
-    for name, parameter in wanted.items():
-        plan.check()
-        tensor = reader.read(sources[name])
-        if tensor.shape != parameter.shape:
-            message = (
-                f"{label}: {name} has shape {tuple(tensor.shape)}, "
-                f"the architecture needs {tuple(parameter.shape)}"
-            )
-            raise ModelFileInvalid(message)
-        target = tensor.to(device=plan.placement.device, dtype=dtype)
-        owner, _, leaf = name.rpartition(".")
-        setattr(module.get_submodule(owner), leaf, torch.nn.Parameter(target, requires_grad=False))
-    reader.check_unchanged()
+        raise ModelFileInvalid(_mismatch(plan.label, missing, unexpected))
+    pinned = plan.placement.storage.startswith("cuda")
+    with TensorReader(plan.files, plan.label, pinned=pinned) as reader:
+        _Filler(module, sources, plan, reader).run(wanted)
+        reader.check_unchanged()
     left = [name for name, buffer in module.named_buffers() if buffer.is_meta]
     if left:
-        message = f"{label}: buffers without a value: {', '.join(left[:_MOST_NAMES])}"
+        message = f"{plan.label}: buffers without a value: {', '.join(left[:_MOST_NAMES])}"
         raise ModelFileInvalid(message)
+
+
+class _Filler:
+    """One load: walks the parameters as their tensors lie on the disk."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        sources: Mapping[str, TensorSource],
+        plan: LoadPlan,
+        reader: TensorReader,
+    ) -> None:
+        import torch
+
+        self._module = module
+        self._sources = sources
+        self._plan = plan
+        self._reader = reader
+        self._packings = plan.logical.packings
+        self._dtype: torch.dtype = getattr(torch, plan.placement.dtype)
+        self._storage = torch.device(plan.placement.storage)
+
+    def run(self, wanted: Mapping[str, nn.Parameter]) -> None:
+        """Set all parameters; the big matrices last, so that their biases are there."""
+        import torch
+
+        matrices = [name for name in wanted if self._is_held_small(name, wanted[name])]
+        rest = [name for name in wanted if name not in set(matrices)]
+        for name in sorted(rest, key=self._position):
+            self._plan.check()
+            tensor = _as_wanted(self._plain(name), wanted[name].shape)
+            self._check_shape(name, tensor.shape, wanted[name].shape)
+            owner, _, leaf = name.rpartition(".")
+            parameter = torch.nn.Parameter(tensor, requires_grad=False)
+            self._module.get_submodule(owner).register_parameter(leaf, parameter)
+        for name in sorted(matrices, key=self._position):
+            self._plan.check()
+            self._pack(name, wanted[name].shape)
+
+    def _position(self, name: str) -> tuple[int, int]:
+        return self._reader.position(self._part_names(name)[0])
+
+    def _part_names(self, name: str) -> list[str]:
+        source = self._sources[name].name
+        packing = self._packings.get(source)
+        return list(packing.parts.values()) if packing else [source]
+
+    def _is_held_small(self, name: str, parameter: nn.Parameter) -> bool:
+        """Say whether this weight becomes a packed or an int8 linear."""
+        import torch
+
+        owner, _, leaf = name.rpartition(".")
+        linear = leaf == "weight" and type(self._module.get_submodule(owner)) is torch.nn.Linear
+        packed = self._sources[name].name in self._packings
+        if self._plan.placement.quantization == "packed":
+            return linear and packed
+        if self._plan.placement.quantization == "int8":
+            return linear and not packed and is_block_linear(name, tuple(parameter.shape))
+        return False
+
+    def _plain(self, name: str) -> Tensor:
+        """The weight in the placement's precision at its place: mapped, or with its own memory."""
+        source = self._sources[name]
+        packing = self._packings.get(source.name)
+        if packing is not None:
+            whole = self._dequantized(packing)
+            # A clone, since a view would keep the rows of the others alive.
+            tensor = whole if source.parts == 1 else _rows(whole, source).clone()
+        else:
+            tensor = self._stored(source)
+        if source.flatten:
+            tensor = tensor.flatten(1)
+        return tensor.to(device=self._storage, dtype=self._dtype)
+
+    def _stored(self, source: TensorSource) -> Tensor:
+        """A plain weight: mapped if it is used as it is, else in the buffer until it is moved."""
+        import torch
+
+        info = self._plan.logical.tensors[source.name]
+        same = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+        if self._storage.type == "cpu" and same.get(info.dtype) is self._dtype:
+            return _rows(self._reader.mapped(source.name), source)
+        return self._reader.buffered(source.name, source.part, source.parts)
+
+    def _parts(self, packing: Packing) -> dict[str, Tensor]:
+        """The stored parts of a packed weight at their place, each with its own memory."""
+        cpu = self._storage.type == "cpu"
+        read = self._reader.mapped if cpu else self._reader.buffered
+        return {part: read(name).to(self._storage) for part, name in packing.parts.items()}
+
+    def _dequantized(self, packing: Packing) -> Tensor:
+        from inline_core.loading.dequantize import dequantize
+
+        return dequantize(packing, self._parts(packing), self._dtype)
+
+    def _pack(self, name: str, shape: torch.Size) -> None:
+        """Replace a linear by one that holds its weight small."""
+        from inline_core.loading.dequantize import quantize_int8, split_rows
+        from inline_core.loading.linears import PackedLinear, replace_linear
+
+        source = self._sources[name]
+        packing = self._packings.get(source.name)
+        if packing is None:
+            stored = self._stored(source).to(self._storage)
+            self._check_shape(name, stored.shape, shape)
+            packing, parts = quantize_int8(stored)
+        else:
+            parts = self._parts(packing)
+            if source.parts > 1:
+                split = split_rows(packing, parts, source.part, source.parts)
+                if split is None:
+                    self._keep_plain(name, shape)
+                    return
+                packing, parts = split
+            self._check_shape(name, packing.shape, shape)
+        owner = name.rpartition(".")[0]
+        bias = self._module.get_submodule(owner).bias
+        replace_linear(self._module, owner, PackedLinear(packing, parts, bias))  # type: ignore[arg-type]
+
+    def _keep_plain(self, name: str, shape: torch.Size) -> None:
+        """A fused projection whose layout cannot be split is held in full precision."""
+        import torch
+
+        tensor = self._plain(name)
+        self._check_shape(name, tensor.shape, shape)
+        owner, _, leaf = name.rpartition(".")
+        parameter = torch.nn.Parameter(tensor, requires_grad=False)
+        self._module.get_submodule(owner).register_parameter(leaf, parameter)
+
+    def _check_shape(self, name: str, has: torch.Size | tuple[int, ...], needs: torch.Size) -> None:
+        if tuple(has) != tuple(needs):
+            message = (
+                f"{self._plan.label}: {name} has shape {tuple(has)}, "
+                f"the architecture needs {tuple(needs)}"
+            )
+            raise ModelFileInvalid(message)
+
+
+def _rows(tensor: Tensor, source: TensorSource) -> Tensor:
+    """One of equal row blocks of a fused projection; the whole tensor if it is not fused."""
+    rows = tensor.shape[0] // source.parts
+    return tensor.narrow(0, source.part * rows, rows)
+
+
+def _as_wanted(tensor: Tensor, shape: torch.Size) -> Tensor:
+    """GGUF drops leading dimensions of size 1; only those are put back."""
+    if tuple(tensor.shape) == tuple(shape)[-tensor.ndim :] and tensor.numel() == shape.numel():
+        return tensor.view(shape)
+    return tensor
 
 
 def _mismatch(label: str, missing: list[str], unexpected: list[str]) -> str:

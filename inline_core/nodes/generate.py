@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated
 
 from inline_core.errors import InvalidParam
@@ -12,6 +11,7 @@ from inline_core.loading.component import ComponentRef, LoraRef, Role
 from inline_core.media.values import Image, ImageBatch
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.latent import single_image
+from inline_core.nodes.load import with_adapters
 from inline_core.nodes.sample import SAMPLERS, SCHEDULERS, Seed, run_job
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.values import Conditioning, Latent
@@ -83,9 +83,7 @@ def z_image_turbo(
     parts = _parts(ctx, (model, vae, text_encoder), (model_, vae_, text_encoder_))
     diffusion, autoencoder, encoder = parts
     if lora:
-        # Sorted, since the order of adapters must not matter.
-        adapters = sorted(lora, key=lambda entry: (entry.stamp, entry.name, entry.strength))
-        diffusion = replace(diffusion, adapters=tuple(adapters))
+        diffusion = with_adapters(diffusion, lora)
     positive = Conditioning(prompt, encoder)
     ctx.render.encode_text(positive, ctx)
     if image is None:

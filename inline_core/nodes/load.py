@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from inline_core.graph.ports import PortKind
@@ -66,6 +68,11 @@ def text_encoder(
     return ctx.components.find(Role.TEXT_ENCODER, file)
 
 
+_UNMATCHED = (("warn", "Warn when most of it fits"), ("error", "Refuse"))
+Strength = Annotated[float, Param(min=-2.0, max=2.0, step=0.05)]
+Unmatched = Annotated[str, Param(label="Parts that fit nowhere", options=_UNMATCHED, advanced=True)]
+
+
 @node(
     "load/lora",
     title="Load LoRA",
@@ -79,10 +86,50 @@ def lora(
     lora: Annotated[LoraChain | None, Port(PortKind.LORA, "LoRA")] = None,
     *,
     file: Annotated[str, Param(label="LoRA", options_from="loras")] = "",
-    strength: Annotated[float, Param(min=-2.0, max=2.0, step=0.05)] = 1.0,
+    strength: Strength = 1.0,
+    unmatched: Unmatched = "warn",
 ) -> LoraChain:
     """Name an adapter, added to those wired in; the order does not matter.
 
     Raises: ModelFileMissing, ModelFileInvalid.
     """
-    return (*(lora or ()), ctx.components.find_lora(file, strength))
+    return (*(lora or ()), _found(ctx, file, strength, unmatched))
+
+
+@node(
+    "lora/apply",
+    title="Apply LoRA",
+    category="Loaders",
+    icon="box",
+    outputs=[Port(PortKind.MODEL, "Model")],
+)
+def apply_lora(
+    ctx: NodeContext,
+    model: Annotated[ComponentRef, Port(PortKind.MODEL, "Model")],
+    lora: Annotated[LoraChain | None, Port(PortKind.LORA, "LoRA")] = None,
+    *,
+    file: Annotated[str, Param(label="LoRA", options_from="loras")] = "",
+    strength: Strength = 1.0,
+    unmatched: Unmatched = "warn",
+) -> ComponentRef:
+    """Put adapters on a model: those wired in, and the one that is picked; several add up.
+
+    The order does not matter, and one file picked twice counts with the sum of its strengths.
+    Raises: ModelFileMissing, ModelFileInvalid.
+    """
+    chain = tuple(lora or ())
+    if file or not chain:
+        chain = (*chain, _found(ctx, file, strength, unmatched))
+    return with_adapters(model, chain)
+
+
+def with_adapters(model: ComponentRef, chain: Sequence[LoraRef]) -> ComponentRef:
+    """The model with more adapters, in an order of their own, since none must matter."""
+    adapters = (*model.adapters, *chain)
+    ordered = sorted(adapters, key=lambda entry: (entry.stamp, entry.name, entry.strength))
+    return replace(model, adapters=tuple(ordered))
+
+
+def _found(ctx: NodeContext, file: str, strength: float, unmatched: str) -> LoraRef:
+    reference = ctx.components.find_lora(file, strength)
+    return replace(reference, strict=unmatched == "error")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from inline_core.devices.budget import Workload
 from inline_core.loading.rules import FamilyRules
 
 if TYPE_CHECKING:
@@ -26,11 +27,25 @@ class LatentSpace:
 
 
 @dataclass(frozen=True, slots=True)
+class PassSize:
+    """What one forward pass works on: sizes from the header, pixels, and members.
+
+    `members` counts pictures, twice with classifier-free guidance.
+    """
+
+    geometry: Mapping[str, int]
+    width: int
+    height: int
+    members: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFamily:
     """The torch-free description of an architecture.
 
     `schedule_shift` is the shift of its flow schedule, `size_multiple` what width and height must
-    be multiples of, and `runtime` the module with its torch code, imported on the device thread.
+    be multiples of, `runtime` the module with its torch code, imported on the device thread, and
+    `workload` the values that one forward pass and its decode need beside the weights.
     """
 
     rules: FamilyRules
@@ -38,6 +53,7 @@ class ModelFamily:
     schedule_shift: float
     size_multiple: int
     runtime: str
+    workload: Callable[[PassSize], Workload]
 
     @property
     def name(self) -> str:
@@ -58,7 +74,10 @@ class Denoiser(Protocol):
 
 @dataclass(slots=True)
 class Prepared:
-    """Everything loaded and encoded that one job needs; `release` gives the leases back."""
+    """Everything loaded and encoded that one job needs; `release` gives the leases back.
+
+    `max_pictures` is how many pictures of this size fit into one forward pass.
+    """
 
     denoiser: Denoiser
     positive: Any
@@ -71,6 +90,7 @@ class Prepared:
     preview: Callable[[Tensor], bytes] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    max_pictures: int = 1_000_000
 
 
 class ModelSource(Protocol):

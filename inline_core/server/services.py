@@ -15,6 +15,7 @@ import structlog
 from filelock import FileLock, Timeout
 
 from inline_core.engine.cache import ValueCache
+from inline_core.engine.estimate import Estimator
 from inline_core.engine.executor import Executor, Workshop
 from inline_core.engine.media_access import MediaAccess
 from inline_core.engine.orchestrator import Orchestrator
@@ -63,6 +64,7 @@ class Services:
     hub: StreamHub
     orchestrator: Orchestrator
     descriptors: Descriptors
+    estimator: Estimator
     media_pool: ThreadPoolExecutor
     lock: FileLock
     started_at: float = field(default_factory=time.time)
@@ -183,6 +185,7 @@ def build_services(settings: Settings, specs: Mapping[str, NodeSpec] | None = No
         keep_runs=settings.keep_runs,
         keep_days=settings.keep_days,
     )
+    estimator = Estimator(catalog, media, render.policy)
     hub = StreamHub(log, queries, board)
     log.listen(hub.notify)
     return Services(
@@ -201,7 +204,8 @@ def build_services(settings: Settings, specs: Mapping[str, NodeSpec] | None = No
         cache=cache,
         hub=hub,
         orchestrator=orchestrator,
-        descriptors=Descriptors(specs, catalog),
+        descriptors=Descriptors(specs, catalog, estimator.node),
+        estimator=estimator,
         media_pool=media_pool,
         lock=lock,
     )

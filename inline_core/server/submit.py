@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from inline_core.engine.submission import effective_params
 from inline_core.errors import GraphProblem, InvalidGraph, InvalidRequest
-from inline_core.graph.document import graph_hash
+from inline_core.graph.document import graph_hash, read_graph
 from inline_core.graph.spec import NodeSpec
 from inline_core.graph.validate import CheckedGraph, check_graph
 from inline_core.runs.journal import Submitted
@@ -52,13 +52,37 @@ def _is_quick(document: Any, specs: Mapping[str, NodeSpec]) -> bool:
 def checked_graph(services: Services, document: Any, *, strict: bool) -> CheckedGraph:
     """Check the `graph` and `target` of a request.  Raises: InvalidRequest, InvalidGraph."""
     target = document["target"]
-    return check_graph(
-        document.get("graph"),
-        () if target is None else (target,),
-        services.specs,
-        lambda category: [file.name for file in services.catalog.files(category)],
-        strict=strict,
-    )
+    return _checked(services, document, () if target is None else (target,), strict=strict)
+
+
+def wholly_checked(services: Services, document: Mapping[str, Any]) -> CheckedGraph:
+    """The same with every node as a target, if none is named."""
+    if document.get("target") is not None:
+        return checked_graph(services, document, strict=False)
+    graph, _ = read_graph(document.get("graph"))
+    return _checked(services, document, tuple(graph.by_id), strict=False)
+
+
+def _checked(
+    services: Services, document: Mapping[str, Any], targets: tuple[str, ...], *, strict: bool
+) -> CheckedGraph:
+    def check() -> CheckedGraph:
+        return check_graph(
+            document.get("graph"),
+            targets,
+            services.specs,
+            lambda category: [file.name for file in services.catalog.files(category)],
+            strict=strict,
+        )
+
+    try:
+        return check()
+    except InvalidGraph as error:
+        if not any(problem.code == "param_not_an_option" for problem in error.problems):
+            raise
+    # A file that was put there a moment ago: look at the folders again before saying no.
+    services.catalog.refresh()
+    return check()
 
 
 def new_run(services: Services, document: Any, **changes: Any) -> NewRun:

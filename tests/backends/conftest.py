@@ -59,7 +59,7 @@ def make_bench(folder: Path, max_batch: int = 8) -> Bench:
     settings = Settings(models_dir=folder, demo_model=False, threads=1, profile="cpu")
     catalog = open_catalog(settings)
     policy = DevicePolicy(settings)
-    pool = ComponentPool(policy.room_bytes)
+    pool = ComponentPool(policy.room)
 
     def around(loop: Any) -> None:
         torch.set_num_threads(1)

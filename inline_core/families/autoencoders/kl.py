@@ -1,19 +1,30 @@
-"""From latents to pixels and back, as diffusers' image processor does it."""
+"""AutoencoderKL (SD, SDXL, SD3, FLUX.1, Z-Image): from latents to pixels and back.
+
+Pixels are scaled as diffusers' image processor does it.  Imports torch and diffusers, so it is
+imported on the device thread only.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
+from diffusers import AutoencoderKL
 
-from inline_core.errors import NotFinite
+from inline_core.errors import ModelFileInvalid, NotFinite
+from inline_core.families.autoencoders.kl_keys import vae_sources
+from inline_core.loading.identify import count_blocks
+from inline_core.loading.stream import LoadPlan, fill
+from inline_core.sampling.family import LatentSpace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from inline_core.sampling.family import LatentSpace
+NORM_GROUPS: Final = 32  # of every published one; not in the shapes
+TILE_PIXELS: Final = 512
 
 
 class VaeRuntime:
@@ -24,19 +35,25 @@ class VaeRuntime:
         self.space = space
         self._scaling = float(model.config.scaling_factor)
         self._shift = float(model.config.shift_factor or 0.0)
+        model.tile_sample_min_size = TILE_PIXELS
+        model.tile_latent_min_size = TILE_PIXELS // space.factor
 
-    def decode_raw(self, latents: Tensor) -> Tensor:
-        """Normalised latents (n, c, h, w) -> pixels (n, 3, 8h, 8w) float32, about -1..1."""
+    def decode_raw(self, latents: Tensor, *, tiled: bool = False) -> Tensor:
+        """Normalised latents (n, c, h, w) -> pixels (n, 3, 8h, 8w) float32, about -1..1.
+
+        `tiled` decodes overlapping tiles of 512 pixels and blends them: a fraction of the memory.
+        """
         raw = latents.to(self._model.device, self._model.dtype) / self._scaling + self._shift
+        self._model.use_tiling = tiled
         pixels: Tensor = self._model.decode(raw, return_dict=False)[0]
         return pixels.float()
 
-    def decode(self, latents: Tensor) -> NDArray[np.uint8]:
+    def decode(self, latents: Tensor, *, tiled: bool = False) -> NDArray[np.uint8]:
         """Normalised latents (1, c, h, w) of one picture -> uint8 (height, width, 3).
 
         Raises: NotFinite.
         """
-        pixels = self.decode_raw(latents)  # (1, 3, height, width)
+        pixels = self.decode_raw(latents, tiled=tiled)  # (1, 3, height, width)
         if not bool(torch.isfinite(pixels).all()):
             message = "NaN or infinity in the decoded pixels: no picture was made"
             raise NotFinite(message)
@@ -52,6 +69,56 @@ class VaeRuntime:
 
     def encode_raw(self, images: Tensor) -> Tensor:
         """Pixels (n, 3, 8h, 8w) float32 in -1..1 -> normalised latents (n, c, h, w) on the CPU."""
+        self._model.use_tiling = False
         inputs = images.to(self._model.device, self._model.dtype)
         raw: Tensor = self._model.encode(inputs).latent_dist.mode()  # (n, c, h, w)
         return ((raw.float() - self._shift) * self._scaling).cpu()
+
+
+def vae_config(plan: LoadPlan, space: LatentSpace) -> dict[str, Any]:
+    """Constructor arguments of the VAE from shapes; what a config beside the file says wins.
+
+    Group count, scaling and shift are not in the shapes.  Raises: ModelFileInvalid.
+    """
+    identity = plan.identity
+    tensors = {name.removeprefix(identity.prefix): i for name, i in plan.logical.tensors.items()}
+    blocks = int(math.log2(identity.geometry["factor"])) + 1
+    ldm = identity.layout == "ldm"
+    first = (
+        "encoder.down.{}.block.0.conv1.weight"
+        if ldm
+        else "encoder.down_blocks.{}.resnets.0.conv1.weight"
+    )
+    if first.format(0) not in tensors:
+        message = f"{plan.label} has no encoder: a full VAE is needed"
+        raise ModelFileInvalid(message)
+    channels = tuple(tensors[first.format(index)].shape[0] for index in range(blocks))
+    resnets = "encoder.down.0.block." if ldm else "encoder.down_blocks.0.resnets."
+    attention = "mid.attn_1.q.weight" if ldm else "mid_block.attentions.0.to_q.weight"
+    config = {
+        "block_out_channels": channels,
+        "down_block_types": ("DownEncoderBlock2D",) * blocks,
+        "up_block_types": ("UpDecoderBlock2D",) * blocks,
+        "layers_per_block": count_blocks(tensors, resnets),
+        "latent_channels": identity.geometry["latent_channels"],
+        "norm_num_groups": math.gcd(NORM_GROUPS, *channels),
+        "use_quant_conv": "quant_conv.weight" in tensors,
+        "use_post_quant_conv": "post_quant_conv.weight" in tensors,
+        "mid_block_add_attention": f"encoder.{attention}" in tensors,
+        "scaling_factor": space.scaling,
+        "shift_factor": space.shift,
+    }
+    told = {key: plan.files.config[key] for key in config if plan.files.config.get(key) is not None}
+    return {**config, **told}
+
+
+def load_vae(plan: LoadPlan, space: LatentSpace) -> VaeRuntime:
+    """The VAE, ready to decode and encode.  Raises: ModelFileInvalid, RunCancelled."""
+    config = vae_config(plan, space)
+    with torch.device("meta"):
+        model: Any = AutoencoderKL(**config)
+    sources = vae_sources(
+        plan.logical.tensors, len(config["block_out_channels"]), plan.identity.prefix
+    )
+    fill(model, sources, plan)
+    return VaeRuntime(model.eval(), space)

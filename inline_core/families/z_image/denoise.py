@@ -19,6 +19,11 @@ class ZImageDenoiser:
     def __init__(self, model: Any) -> None:
         self._model = model
 
+    @property
+    def module(self) -> Any:
+        """The network, for what is put on it (adapters)."""
+        return self._model
+
     def predict(
         self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[EncodedPrompt]
     ) -> Tensor:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
+from inline_core.devices.budget import Workload
 from inline_core.loading.component import Role
-from inline_core.loading.rules import FamilyRules
-from inline_core.sampling.family import LatentSpace, ModelFamily
+from inline_core.loading.rules import FamilyRules, RequiredFile, Requirement
+from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
+from inline_core.sampling.footprint import picture_workload
 
 # The VAE of FLUX.1, used as it is; scaling and shift are from its published config.
 FLUX_SPACE: Final = LatentSpace("flux", channels=16, factor=8, scaling=0.3611, shift=0.1159)
@@ -17,6 +19,59 @@ def _defaults(side: int, guidance: float = 0.0) -> dict[str, Any]:
     """Params of a variant; guidance 0 means none, as the distilled models want it."""
     return {"width": side, "height": side, "steps": 8, "guidance": guidance, "shift": 3.0}
 
+
+_REPO: Final = "Comfy-Org/z_image_turbo"
+_TOKENIZER_REPO: Final = "Qwen/Qwen3-4B"
+_REQUIREMENTS: Final = (
+    Requirement(
+        id="diffusion",
+        label="Diffusion model",
+        category="diffusion_models",
+        role=Role.DIFFUSION_MODEL,
+        files=(
+            RequiredFile(
+                _REPO,
+                "split_files/diffusion_models/z_image_turbo_bf16.safetensors",
+                "z_image_turbo_bf16.safetensors",
+            ),
+        ),
+        size_bytes=12_310_000_000,
+    ),
+    Requirement(
+        id="vae",
+        label="VAE",
+        category="vae",
+        role=Role.VAE,
+        files=(RequiredFile(_REPO, "split_files/vae/ae.safetensors", "ae.safetensors"),),
+        size_bytes=335_000_000,
+    ),
+    Requirement(
+        id="text_encoder",
+        label="Text encoder",
+        category="text_encoders",
+        role=Role.TEXT_ENCODER,
+        files=(
+            RequiredFile(
+                _REPO,
+                "split_files/text_encoders/qwen_3_4b.safetensors",
+                "qwen_3_4b.safetensors",
+            ),
+        ),
+        size_bytes=8_040_000_000,
+    ),
+    # On its own: who has the weights under another name needs only these few megabytes.
+    Requirement(
+        id="tokenizer",
+        label="Tokenizer of the text encoder",
+        category="text_encoders",
+        role=None,
+        files=tuple(
+            RequiredFile(_TOKENIZER_REPO, name, f"qwen_3_4b.tokenizer/{name}")
+            for name in ("tokenizer.json", "tokenizer_config.json")
+        ),
+        size_bytes=11_430_000,
+    ),
+)
 
 RULES: Final = FamilyRules(
     name="z-image",
@@ -35,7 +90,26 @@ RULES: Final = FamilyRules(
             Role.TEXT_ENCODER: "zimage_text_encoder",
         }
     ),
+    requirements=_REQUIREMENTS,
 )
+
+_PATCH_PIXELS: Final = 16  # latent factor 8, patches of 2
+_TEXT_TOKENS: Final = 512
+_ENCODER_LAYERS: Final = 36  # of Qwen3 4B
+
+
+def workload(size: PassSize) -> Workload:
+    """Picture and text tokens go through the same blocks; their feed-forward is 8/3 wide."""
+    tokens = (size.width // _PATCH_PIXELS) * (size.height // _PATCH_PIXELS) + _TEXT_TOKENS
+    dim = size.geometry["dim"]
+    return picture_workload(
+        tokens=tokens * size.members,
+        width=dim,
+        ffn_width=dim * 8 // 3,
+        text=(_TEXT_TOKENS, size.geometry["cap_feat_dim"], _ENCODER_LAYERS),
+        size=(size.width, size.height),
+    )
+
 
 Z_IMAGE: Final = ModelFamily(
     rules=RULES,
@@ -43,4 +117,5 @@ Z_IMAGE: Final = ModelFamily(
     schedule_shift=3.0,
     size_multiple=16,
     runtime="inline_core.families.z_image.components",
+    workload=workload,
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import Qwen3Model
+
+    from inline_core.families.text_encoders.qwen3 import Qwen3Encoder
 
 MAX_TOKENS: Final = 512
 
@@ -21,33 +22,32 @@ class EncodedPrompt:
     features: Tensor
     cut_tokens: int = 0
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the features."""
+        return self.features.numel() * self.features.element_size()
 
-class ZImageTextEncoder:
-    """A loaded Qwen3 with its tokenizer.  Device thread only."""
 
-    def __init__(self, model: Qwen3Model, tokenizer: Any) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
+def encode_prompt(encoder: Qwen3Encoder, prompt: str) -> EncodedPrompt:
+    """Encode one prompt as ZImagePipeline does, without its padding; device thread.
 
-    def encode(self, prompt: str) -> EncodedPrompt:
-        """Encode one prompt as ZImagePipeline does, without its padding.
-
-        The encoder is causal, so tokens do not see the padding behind them: leaving it out gives
-        the same features for a fraction of the work.
-        """
-        text = self._tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}],
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=True,
-        )
-        tokens = self._tokenizer(text, return_tensors="pt").input_ids  # (1, tokens)
-        cut = max(tokens.shape[1] - MAX_TOKENS, 0)
-        tokens = tokens[:, :MAX_TOKENS].to(self._model.device)
-        output = self._model(
-            input_ids=tokens,
-            attention_mask=torch.ones_like(tokens),
-            output_hidden_states=True,
-            use_cache=False,
-        )
-        return EncodedPrompt(output.hidden_states[-2][0], cut)  # (tokens, width)
+    The encoder is causal, so tokens do not see the padding behind them: leaving it out gives the
+    same features for a fraction of the work.
+    """
+    text = encoder.tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}],
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=True,
+    )
+    tokens = encoder.tokenizer(text, return_tensors="pt").input_ids  # (1, tokens)
+    cut = max(tokens.shape[1] - MAX_TOKENS, 0)
+    tokens = tokens[:, :MAX_TOKENS].to(encoder.device)
+    output = encoder.model(
+        input_ids=tokens,
+        attention_mask=torch.ones_like(tokens),
+        output_hidden_states=True,
+        use_cache=False,
+    )
+    # A copy, so that the other layers' states are let go.
+    return EncodedPrompt(output.hidden_states[-2][0].clone(), cut)  # (tokens, width)

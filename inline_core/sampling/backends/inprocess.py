@@ -58,13 +58,17 @@ class _Active:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Forward:
-    """Input of the model for one step of all jobs: `pair` times as many rows as pictures."""
+    """Input of the model for one step of all jobs: `pair` times as many rows as pictures.
+
+    `most` is how many pictures of this size the memory allows in one pass.
+    """
 
     denoiser: Denoiser
     latents: Tensor
     sigmas: Tensor
     prompts: list[Any]
     pair: int
+    most: int
 
 
 @dataclass(slots=True)
@@ -75,6 +79,7 @@ class _Counts:
     forwards: int = 0
     pictures: int = 0
     largest_batch: int = 0
+    last_prepare_s: float = 0.0
     refused: Counter[str] = field(default_factory=Counter)
 
 
@@ -128,6 +133,7 @@ class InProcessSampler:
             "forwards": counts.forwards,
             "pictures": counts.pictures,
             "largestBatch": counts.largest_batch,
+            "lastPrepareS": counts.last_prepare_s,
             "refused": dict(counts.refused),
         }
 
@@ -190,7 +196,9 @@ class InProcessSampler:
 
     def _start(self, entry: _Waiting) -> None:
         job = entry.job
+        asked_s = time.monotonic()
         prepared = self._models.prepare(job)
+        self._counts.last_prepare_s = time.monotonic() - asked_s
         try:
             sigmas = sigmas_for(job.scheduler, job.steps, prepared.schedule_shift, job.denoise)
             latents, noise = _start_latents(job, prepared, sigmas)
@@ -246,7 +254,14 @@ class InProcessSampler:
                 active.prepared.negative for active in batch for _ in range(active.pictures)
             ]
         estimates = self._predict(
-            _Forward(batch[0].prepared.denoiser, latents, sigmas, prompts, pair)
+            _Forward(
+                batch[0].prepared.denoiser,
+                latents,
+                sigmas,
+                prompts,
+                pair,
+                min(active.prepared.max_pictures for active in batch),
+            )
         )
         if pair > 1:
             cfg = _per_member(batch, lambda active: active.job.cfg).to(latents.device)
@@ -257,7 +272,7 @@ class InProcessSampler:
     def _predict(self, forward: _Forward) -> Tensor:
         """Passes of at most `max_batch` pictures; one by one after memory ran out."""
         try:
-            return self._in_chunks(forward, max(1, self._max_batch))
+            return self._in_chunks(forward, max(1, min(self._max_batch, forward.most)))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise

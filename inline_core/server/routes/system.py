@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 
-from inline_core.devices.policy import device_summary
 from inline_core.errors import NotFound
 from inline_core.graph.document import SCHEMA_VERSION
 from inline_core.server.conditional import not_modified
@@ -38,7 +37,7 @@ def health_body(services: Services) -> dict[str, Any]:
         "apiVersion": "v1",
         "schemaVersions": {"min": SCHEMA_VERSION, "max": SCHEMA_VERSION},
         "registryVersion": services.descriptors.current().version,
-        "device": device_summary(services.settings),
+        "device": services.render.policy.summary(),
         "version": __version__,
         "uptimeS": round(time.time() - services.started_at, 1),
         "queue": {
@@ -123,7 +122,13 @@ def _model_file(file: Any) -> dict[str, Any]:
             "variant": identity.variant,
             "title": identity.title,
             "dtype": identity.dtype,
+            "quantization": identity.quantization,
             "parameters": identity.parameter_count,
+            "label": identity.in_words(),
+            "layout": identity.layout,
+            "className": identity.class_name,
+            "geometry": dict(identity.geometry),
+            "problems": list(identity.problems),
         }
     return body
 

@@ -14,6 +14,7 @@ import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, ZImagePipeline
 from PIL import Image as PillowImage
 
+from inline_core.devices.policy import DevicePolicy
 from inline_core.engine.render import TorchRender
 from inline_core.errors import (
     InvalidParam,
@@ -80,10 +81,10 @@ class Context:
 class Studio:
     """A render on a models folder, and the pieces it found there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: DevicePolicy | None = None) -> None:
         self.settings = Settings(models_dir=folder, demo_model=False, threads=1, profile="cpu")
         self.catalog = open_catalog(self.settings)
-        self.render = TorchRender(self.settings, self.catalog)
+        self.render = TorchRender(self.settings, self.catalog, policy)
         self.model = self.catalog.find(Role.DIFFUSION_MODEL, "", family="z-image")
         self.vae, self.encoder = self.catalog.companions(self.model)
 
@@ -162,7 +163,6 @@ def test_what_the_walker_is_told(studio: Studio) -> None:
     studio.render.decode(studio.vae, result.latent, ctx)
     phases = [told[:3] for told in ctx.told]
     assert phases == [
-        ("encode", 0.05, "Encoding prompt"),
         ("loading", 0.02, "Loading model"),
         ("encode", 0.05, "Encoding prompt"),
         ("sample", pytest.approx(0.3), "Step 1/4"),
@@ -224,7 +224,8 @@ def test_a_walker_leaves_at_once_while_the_device_is_busy(studio: Studio) -> Non
     busy = studio.render._device.call(lambda: gate.wait(20))
     ctx = Context()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(studio.render.encode_text, Conditioning("y", studio.encoder), ctx)
+        picture = Image(np.zeros((64, 64, 3), np.uint8))
+        waiting = pool.submit(studio.render.encode_image, studio.vae, picture, ctx)
         ctx.cancelled.set()
         with pytest.raises(RunCancelled):
             waiting.result(5)

@@ -39,7 +39,8 @@ except RuntimeMissing as error:
     assert 'pip install "inline-core[runtime]"' in error.message
 else:
     raise AssertionError
-assert render.free() == {"bytesBefore": 0, "bytesAfter": 0}
+freed = render.free()
+assert freed["bytesBefore"] == freed["bytesAfter"] == 0
 assert render.close()
 """
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from inline_core.devices.policy import Room
 from inline_core.errors import OutOfMemory
 from inline_core.loading.pool import ComponentPool
 
@@ -11,19 +12,14 @@ class Memory:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.pool: ComponentPool | None = None
 
-    def room(self) -> int:
-        assert self.pool is not None
-        return self.size - int(self.pool.stats()["bytesHeld"])
+    def room(self, held: Room) -> Room:
+        return Room(0, self.size - held.host_bytes)
 
 
-def pool_of(size: int, *, keep_warm: bool = True) -> ComponentPool:
-    memory = Memory(size)
+def pool_of(size: int, *, keep_bytes: int | None = None) -> ComponentPool:
     ticks = iter(range(10_000))
-    pool = ComponentPool(memory.room, keep_warm=keep_warm, clock=lambda: float(next(ticks)))
-    memory.pool = pool
-    return pool
+    return ComponentPool(Memory(size).room, keep_bytes=keep_bytes, clock=lambda: float(next(ticks)))
 
 
 def held(pool: ComponentPool) -> list[str]:
@@ -38,7 +34,10 @@ def test_equal_keys_share_one_load() -> None:
         loads.append(1)
         return object()
 
-    with pool.lease("a", "a", 10, load) as one, pool.lease("a", "a", 10, load) as two:
+    with (
+        pool.lease("a", "a", Room(0, 10), load) as one,
+        pool.lease("a", "a", Room(0, 10), load) as two,
+    ):
         assert one is two
     assert len(loads) == 1
     stats = pool.stats()
@@ -47,11 +46,11 @@ def test_equal_keys_share_one_load() -> None:
 
 def test_the_oldest_free_one_goes_before_a_load_that_would_not_fit() -> None:
     pool = pool_of(100)
-    pool.lease("a", "a", 40, object).release()
-    pool.lease("b", "b", 40, object).release()
-    pool.lease("a", "a", 40, object).release()
+    pool.lease("a", "a", Room(0, 40), object).release()
+    pool.lease("b", "b", Room(0, 40), object).release()
+    pool.lease("a", "a", Room(0, 40), object).release()
     seen: list[list[str]] = []
-    pool.lease("c", "c", 40, lambda: seen.append(held(pool))).release()
+    pool.lease("c", "c", Room(0, 40), lambda: seen.append(held(pool))).release()
     assert seen == [["a"]]
     assert held(pool) == ["a", "c"]
     assert pool.stats()["evictionReasons"] == {"room": 1}
@@ -59,13 +58,13 @@ def test_the_oldest_free_one_goes_before_a_load_that_would_not_fit() -> None:
 
 def test_what_is_leased_stays_and_the_numbers_are_told() -> None:
     pool = pool_of(100)
-    lease = pool.lease("a", "a", 80, object)
-    with pytest.raises(OutOfMemory, match="b needs 40 bytes, 20 bytes available"):
-        pool.lease("b", "b", 40, object)
+    lease = pool.lease("a", "a", Room(0, 80), object)
+    with pytest.raises(OutOfMemory, match="b needs 40 bytes of host memory, 20 bytes available"):
+        pool.lease("b", "b", Room(0, 40), object)
     assert pool.free() == 0
     lease.release()
     lease.release()
-    pool.lease("b", "b", 40, object).release()
+    pool.lease("b", "b", Room(0, 40), object).release()
     assert held(pool) == ["b"]
 
 
@@ -76,17 +75,46 @@ def test_a_load_that_fails_leaves_nothing_behind() -> None:
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011 - its own class, raised above
-        pool.lease("a", "a", 10, fail)
+        pool.lease("a", "a", Room(0, 10), fail)
     assert held(pool) == []
 
 
 def test_free_idle_and_cold() -> None:
     pool = pool_of(100)
-    pool.lease("a", "a", 10, object).release()
+    pool.lease("a", "a", Room(0, 10), object).release()
     assert pool.drop_idle(1000) == 0
     assert pool.drop_idle(0) == 10
-    pool.lease("a", "a", 10, object).release()
+    pool.lease("a", "a", Room(0, 10), object).release()
     assert pool.free() == 10
-    cold = pool_of(100, keep_warm=False)
-    cold.lease("a", "a", 10, object).release()
+    cold = pool_of(100, keep_bytes=0)
+    cold.lease("a", "a", Room(0, 10), object).release()
     assert held(cold) == []
+
+
+def test_what_is_kept_unused_has_a_budget() -> None:
+    pool = pool_of(100, keep_bytes=50)
+    leases = [pool.lease(name, name, Room(0, 30), object) for name in "abc"]
+    assert held(pool) == ["a", "b", "c"]  # in use, whatever the budget says
+    for lease in leases:
+        lease.release()
+    assert held(pool) == ["c"]
+    stats = pool.stats()
+    assert stats["evictionReasons"] == {"keep_resident": 2}
+    assert [(gone["name"], gone["why"]) for gone in stats["recentEvictions"]] == [
+        ("a", "keep_resident"),
+        ("b", "keep_resident"),
+    ]
+
+
+def test_device_and_host_are_counted_apart() -> None:
+    pool = ComponentPool(lambda held: Room(100 - held.device_bytes, 50 - held.host_bytes))
+    pool.lease("streamed", "streamed", Room(10, 40), object).release()
+    lease = pool.lease("resident", "resident", Room(90, 0), object)
+    assert held(pool) == ["streamed", "resident"]
+    lease.release()
+    # Only host memory is short now; the oldest goes first, and that is enough.
+    pool.lease("other", "other", Room(0, 30), object)
+    assert held(pool) == ["resident", "other"]
+    assert pool.held() == Room(90, 30)
+    with pytest.raises(OutOfMemory, match="big needs 500 bytes of device memory"):
+        pool.lease("big", "big", Room(500, 0), object)

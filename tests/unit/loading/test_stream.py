@@ -1,30 +1,18 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from diffusers import ZImageTransformer2DModel
 
-from inline_core.devices.placement import Placement
 from inline_core.errors import ModelFileInvalid, ModelFileMissing, RunCancelled
 from inline_core.families.z_image.components import load_denoiser, transformer_config
 from inline_core.families.z_image.keys import transformer_sources
-from inline_core.loading.files import open_weights
-from inline_core.loading.identify import identify
-from inline_core.loading.stream import LoadPlan, TensorReader, TensorSource
+from inline_core.loading.reader import TensorReader
 from tests import tiny
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-FLOAT32 = Placement("cpu", "float32", "none", "test")
-
-
-def plan_of(path: Path, check: Callable[[], None] = lambda: None) -> LoadPlan:
-    files = open_weights(path)
-    return LoadPlan(files, identify(files.headers), FLOAT32, path.name, check)
+from tests.plans import plan_of
 
 
 def original(folder: Path, **changes: torch.Tensor) -> Path:
@@ -74,7 +62,7 @@ def test_cancelling_stops_between_tensors(tmp_path: Path) -> None:
             raise RunCancelled
 
     with pytest.raises(RunCancelled):
-        load_denoiser(plan_of(original(tmp_path), check))
+        load_denoiser(plan_of(original(tmp_path), check=check))
     assert len(seen) == 3
 
 
@@ -91,14 +79,63 @@ def test_a_file_that_vanishes_or_changes_during_the_load(tmp_path: Path) -> None
 
 
 def test_weights_of_the_right_precision_are_not_copied(tmp_path: Path) -> None:
+    plan = plan_of(original(tmp_path))
+    model: Any = load_denoiser(plan)._model
+    with TensorReader(plan.files, plan.label) as reader:
+        mapped = reader.mapped("layers.0.feed_forward.w2.weight")
+        again = reader.mapped("layers.0.feed_forward.w2.weight")
+    assert mapped.data_ptr() == again.data_ptr()  # both lie in the mapped file
+    weight = model.layers[0].feed_forward.w2.weight
+    assert torch.equal(weight, mapped)
+    # An address outside of every anonymous mapping: the kernel names the file it belongs to.
+    assert str(plan.files.path) in mapping_at(weight.data_ptr())
+    q, k = (getattr(model.layers[0].attention, name).weight for name in ("to_q", "to_k"))
+    assert k.data_ptr() - q.data_ptr() == q.numel() * 4  # rows of the fused tensor, not copies
+
+
+def mapping_at(address: int) -> str:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(part, 16) for part in line.split()[0].split("-"))
+        if start <= address < end:
+            return line
+    return ""
+
+
+def test_a_file_replaced_by_rename_does_not_disturb_what_is_loaded(tmp_path: Path) -> None:
     path = original(tmp_path)
-    reader = TensorReader(plan_of(path))
-    first = reader.read(TensorSource("layers.0.feed_forward.w2.weight"))
-    again = reader.read(TensorSource("layers.0.feed_forward.w2.weight"))
-    assert first.data_ptr() == again.data_ptr()  # both lie in the mapped file
-    fused = reader.read(TensorSource("layers.0.attention.qkv.weight", 1, 3))
-    whole = reader.read(TensorSource("layers.0.attention.qkv.weight"))
-    assert torch.equal(fused, whole[64:128])
+    model: Any = load_denoiser(plan_of(path))._model
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    other = tiny.save(
+        tiny.original_keys(tiny.transformer(seed=9).state_dict()), tmp_path / "new.safetensors"
+    )
+    other.rename(path)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_buffer_is_used_again(tmp_path: Path) -> None:
+    plan = plan_of(original(tmp_path))
+    with TensorReader(plan.files, plan.label) as reader:
+        big = reader.buffered("layers.0.attention.qkv.weight")
+        whole = big.clone()
+        assert torch.equal(big, reader.mapped("layers.0.attention.qkv.weight"))
+        middle = reader.buffered("layers.0.attention.qkv.weight", 1, 3)
+        assert middle.data_ptr() == big.data_ptr()
+        assert torch.equal(middle, whole[64:128])
+        assert reader.buffered("x_pad_token").data_ptr() == big.data_ptr()
+
+
+def test_another_precision_never_shares_the_buffer(tmp_path: Path) -> None:
+    path = tiny.save(
+        tiny.original_keys(tiny.transformer().state_dict()),
+        tmp_path / "z.safetensors",
+        dtype=torch.bfloat16,
+    )
+    model: Any = load_denoiser(plan_of(path))._model
+    state = tiny.transformer().state_dict()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, state[name].to(torch.bfloat16).float()), name
+    places = {tensor.data_ptr() for tensor in model.state_dict().values()}
+    assert len(places) == len(state)
 
 
 def test_names_map_onto_the_module(tmp_path: Path) -> None:

@@ -6,20 +6,14 @@ import pytest
 import torch
 
 from inline_core.devices.placement import Placement
-from inline_core.families.z_image.components import load_denoiser, load_text_encoder
+from inline_core.families.text_encoders.qwen3 import load_text_encoder
+from inline_core.families.z_image.components import load_denoiser
 from inline_core.families.z_image.denoise import ZImageDenoiser
-from inline_core.families.z_image.text import EncodedPrompt
-from inline_core.loading.files import open_weights
-from inline_core.loading.identify import identify
-from inline_core.loading.stream import LoadPlan
+from inline_core.families.z_image.text import EncodedPrompt, encode_prompt
 from tests import tiny
+from tests.plans import plan_of
 
 SIGMAS = torch.tensor([0.9, 0.4])
-
-
-def plan_of(path: Path, placement: Placement) -> LoadPlan:
-    files = open_weights(path)
-    return LoadPlan(files, identify(files.headers), placement, path.name, lambda: None)
 
 
 def prompts(*lengths: int) -> list[EncodedPrompt]:
@@ -60,13 +54,13 @@ def test_sigma_and_prompt_matter() -> None:
 @torch.inference_mode()
 def test_a_bf16_file_in_either_precision(tmp_path: Path, dtype: str) -> None:
     folder = tiny.save_models(tmp_path, dtype=torch.bfloat16)
-    placement = Placement("cpu", "bfloat16" if dtype == "bfloat16" else "float32", "none", "test")
+    placement = Placement("cpu", "bfloat16" if dtype == "bfloat16" else "float32")
     denoiser = load_denoiser(plan_of(folder / "diffusion_models/z.safetensors", placement))
     assert denoiser._model.dtype == getattr(torch, dtype)
     encoder = load_text_encoder(
         plan_of(folder / "text_encoders/qwen", placement), folder / "text_encoders/qwen"
     )
-    prompt = encoder.encode("a red circle")
+    prompt = encode_prompt(encoder, "a red circle")
     result = denoiser.predict(latents(), SIGMAS, [prompt, prompt])
     assert result.dtype == torch.float32
     assert result.isfinite().all()

@@ -1,0 +1,246 @@
+"""What a graph will need, before anything runs: the same nodes, a render that only adds up.
+
+Nodes are plain functions, so a graph can be walked with a render that plans each job instead of
+doing it: sizes, guidance and files are then exactly those of the run.  Never imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from inline_core.devices.budget import MIB
+from inline_core.devices.ladder import Plan
+from inline_core.devices.policy import DevicePolicy
+from inline_core.engine.wiring import wired
+from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing
+from inline_core.families.demand import Opened, OpenedFiles, demand_of, members_of
+from inline_core.families.registry import family_decoding, family_of
+from inline_core.graph.spec import NodeSpec
+from inline_core.graph.validate import CheckedGraph
+from inline_core.loading.catalog import Catalog
+from inline_core.loading.component import ComponentRef
+from inline_core.media.values import Image
+from inline_core.nodes.base import Components, Media, NodeContext, Render
+from inline_core.sampling.job import SampleJob, SampleResult
+from inline_core.sampling.values import Conditioning, Latent
+
+_RUNGS = ("resident", "int8", "offload", "wont-fit")
+
+
+@dataclass(frozen=True, slots=True)
+class JobEstimate:
+    """The plan of one sampling job and the files it was made for."""
+
+    job: SampleJob
+    plan: Plan
+    parts: Mapping[str, Opened]
+
+
+@dataclass(slots=True)
+class GraphEstimate:
+    """Plans by node, and what could not be estimated (node id -> message)."""
+
+    jobs: dict[str, list[JobEstimate]] = field(default_factory=dict)
+    problems: dict[str, InlineError] = field(default_factory=dict)
+
+    def worst(self) -> Plan | None:
+        """The plan that asks most of the machine."""
+        plans = [job.plan for jobs in self.jobs.values() for job in jobs]
+        return max(
+            plans, key=lambda plan: (_RUNGS.index(plan.rung), plan.required_bytes), default=None
+        )
+
+
+class Estimator:
+    """Plans graphs and single nodes.  Any thread."""
+
+    def __init__(self, catalog: Catalog, media: Media, policy: DevicePolicy) -> None:
+        self._catalog = catalog
+        self._media = media
+        self._policy = policy
+        self._opened = OpenedFiles()
+
+    def graph(
+        self,
+        checked: CheckedGraph,
+        specs: Mapping[str, NodeSpec],
+        params: Mapping[str, Mapping[str, Any]],
+    ) -> GraphEstimate:
+        """Walk the checked nodes in order; a node behind one that failed is left out."""
+        estimate = GraphEstimate()
+        outputs: dict[str, Mapping[str, Any]] = {}
+        for node_id in checked.order:
+            node = checked.graph.by_id[node_id]
+            spec = specs[node.type]
+            sources = {edge.source for edges in node.inputs.values() for edge in edges}
+            if not sources <= outputs.keys():
+                continue
+            inputs = wired(node, spec, lambda edge: outputs[edge.source][edge.output])
+            jobs: list[JobEstimate] = []
+            try:
+                outputs[node_id] = spec.run(self._context(node_id, jobs), inputs, params[node_id])
+            except InlineError as error:
+                error.node_id = error.node_id or node_id
+                estimate.problems[node_id] = error
+            if jobs:
+                estimate.jobs[node_id] = jobs
+        return estimate
+
+    def node(self, spec: NodeSpec) -> Plan | None:
+        """The plan of a one-click node with its defaults; None if it lacks files or makes nothing.
+
+        Raises nothing.
+        """
+        if spec.family is None:
+            return None
+        defaults = self._catalog.variant_defaults(spec.family)
+        params = {
+            param.key: defaults.get(param.variant_default or "", param.default)
+            for param in spec.params
+        }
+        texts = {port.id: "" for port in spec.inputs if port.kind.value == "text"}
+        jobs: list[JobEstimate] = []
+        with contextlib.suppress(InlineError):
+            spec.run(self._context(spec.type, jobs), texts, params)
+        return jobs[0].plan if jobs else None
+
+    def _context(self, node_id: str, jobs: list[JobEstimate]) -> NodeContext:
+        return _Context(node_id, _Planner(self._plan, jobs), self._catalog, self._media)
+
+    def _plan(self, job: SampleJob) -> JobEstimate:
+        family = family_of(job.model)
+        self._catalog.check_fit(job.model, text_encoder=job.positive.encoder)
+        parts = {
+            "model": self._opened.open(job.model),
+            "text_encoder": self._opened.open(job.positive.encoder),
+        }
+        with contextlib.suppress(ModelFileMissing, ModelFileInvalid):
+            parts["vae"] = self._opened.open(self._catalog.companions(job.model)[0])
+        demand = demand_of(family, parts, job.latent.width, job.latent.height, members_of(job))
+        return JobEstimate(job, self._policy.plan(demand), parts)
+
+
+class _Planner:
+    """A `Render` that plans jobs and gives empty pictures of the right size."""
+
+    def __init__(self, plan: Callable[[SampleJob], JobEstimate], jobs: list[JobEstimate]) -> None:
+        self._plan = plan
+        self._jobs = jobs
+
+    def encode_text(self, conditioning: Conditioning, ctx: NodeContext) -> None:
+        """Nothing: the encoder is part of the job's plan."""
+
+    def sample(self, job: SampleJob, ctx: NodeContext) -> SampleResult:  # noqa: ARG002
+        """Plan the job."""
+        self._jobs.append(self._plan(job))
+        latent = job.latent
+        space = family_of(job.model).space.name
+        return SampleResult(
+            Latent(latent.width, latent.height, latent.batch, samples=object(), space=space)
+        )
+
+    def decode(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Image, ...]:  # noqa: ARG002
+        """Black pictures that take no memory."""
+        family_decoding(vae, latent.space)
+        black = np.broadcast_to(np.zeros(3, np.uint8), (latent.height, latent.width, 3))
+        return (Image(black),) * latent.batch
+
+    def encode_image(self, vae: ComponentRef, image: Image, ctx: NodeContext) -> Latent:  # noqa: ARG002
+        """A latent of the picture's size."""
+        space = family_decoding(vae).space.name
+        return Latent(image.width, image.height, 1, samples=object(), space=space)
+
+
+class _Context:
+    """A `NodeContext` for a node that only gets planned."""
+
+    def __init__(self, node_id: str, render: Render, components: Components, media: Media) -> None:
+        self.run_id = ""
+        self.node_id = node_id
+        self.render = render
+        self.components = components
+        self.media = media
+
+    def check_cancelled(self) -> None:
+        """Never cancelled."""
+
+    def progress(
+        self,
+        phase: str,
+        fraction: float,
+        status: str = "",
+        *,
+        step: int | None = None,
+        step_count: int | None = None,
+        eta_ms: int | None = None,
+    ) -> None:
+        """Nobody watches."""
+
+    def preview(self, encode: Callable[[], bytes]) -> None:
+        """Nobody watches."""
+
+    def warn(self, message: str) -> None:
+        """The run itself will say it."""
+
+    def describe(self, **facts: object) -> None:
+        """No take carries it."""
+
+
+def plan_json(plan: Plan, memory: Mapping[str, int | None]) -> dict[str, Any]:
+    """A plan in the words of the contract's estimate; `memory` has the machine's totals."""
+    warning = None
+    if not plan.fits:
+        warning = f"Does not fit: {plan.reasons[-1]}"
+    elif plan.rung != "resident":
+        warning = "; ".join(plan.reasons)
+    return {
+        "plan": plan.rung,
+        "fits": plan.fits,
+        "requiredVramMb": -(-plan.required_bytes // MIB),
+        **memory,
+        "warning": warning,
+    }
+
+
+def job_json(estimate: JobEstimate) -> dict[str, Any]:
+    """One job in detail: bytes of each phase, and where each component goes and why."""
+    plan = estimate.plan
+    placements = {
+        "model": plan.model,
+        "text_encoder": plan.text_encoder,
+        "vae": plan.vae,
+    }
+    return {
+        "plan": plan.rung,
+        "fits": plan.fits,
+        "width": estimate.job.latent.width,
+        "height": estimate.job.latent.height,
+        "requiredBytes": plan.required_bytes,
+        "capacityBytes": plan.capacity_bytes,
+        "hostBytes": plan.host_bytes,
+        "phases": dict(plan.phases),
+        "maxPictures": plan.max_pictures,
+        "tiledDecode": plan.tiled_decode,
+        "components": [
+            {
+                "role": role,
+                "name": estimate.parts[role].files.path.name,
+                "device": placement.device,
+                "dtype": placement.dtype,
+                "quantization": placement.quantization,
+                "offload": placement.offload,
+                "bytes": estimate.parts[role].weights.bytes_at(
+                    placement.dtype, placement.quantization
+                ),
+                "reason": placement.reason,
+            }
+            for role, placement in placements.items()
+            if placement is not None and role in estimate.parts
+        ],
+        "reasons": list(plan.reasons),
+    }

@@ -1,0 +1,34 @@
+"""What arrives at the input ports of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from inline_core.graph.model import Edge, Node
+from inline_core.graph.spec import NodeSpec
+from inline_core.media.values import Image, ImageBatch
+
+
+def wired(node: Node, spec: NodeSpec, value_of: Callable[[Edge], Any]) -> dict[str, Any]:
+    """Port id -> value of every wired port; list ports get a flat list of all that is wired."""
+    values: dict[str, Any] = {}
+    for port in spec.inputs:
+        edges = node.inputs.get(port.id, ())
+        if not edges:
+            continue
+        found = [value_of(edge) for edge in edges]
+        if port.kind.is_list:
+            values[port.id] = [part for value in found for part in (images_of(value) or (value,))]
+        else:
+            values[port.id] = found[0]
+    return values
+
+
+def images_of(value: object) -> tuple[Image, ...]:
+    """The pictures of an output: one, several, or none."""
+    if isinstance(value, Image):
+        return (value,)
+    if isinstance(value, ImageBatch):
+        return value.images
+    return ()

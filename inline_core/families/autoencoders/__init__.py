@@ -1,0 +1,1 @@
+"""Autoencoders: one module for each architecture, whatever model its latents come from."""

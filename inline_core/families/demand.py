@@ -1,0 +1,98 @@
+"""From references to what the device policy needs to know about them; never imports torch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from inline_core.devices.budget import Demand, Weights
+from inline_core.errors import ModelFileInvalid
+from inline_core.loading.blocks import weights_of
+from inline_core.loading.component import ComponentRef
+from inline_core.loading.files import WeightFiles, open_weights
+from inline_core.loading.identify import FileIdentity, identify
+from inline_core.loading.packing import logical_tensors
+from inline_core.sampling.family import ModelFamily, PassSize
+from inline_core.sampling.guidance import is_guided
+from inline_core.sampling.job import SampleJob
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """The headers of a component, what it is, and its size."""
+
+    files: WeightFiles
+    identity: FileIdentity
+    weights: Weights
+
+
+class OpenedFiles:
+    """Headers that were read, as long as their files stay the same.  Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[Path, Opened] = {}
+
+    def open(self, reference: ComponentRef) -> Opened:
+        """The headers behind a reference.
+
+        Raises: ModelFileMissing, ModelFileInvalid, also when the file was replaced since.
+        """
+        with self._lock:
+            known = self._known.get(reference.path)
+        if known is None or known.files.stamp != reference.stamp or not _is_same(known.files):
+            files = open_weights(reference.path, reference.name)
+            if files.stamp != reference.stamp:
+                message = f"{reference.name} was replaced since the run was planned: run again"
+                raise ModelFileInvalid(message)
+            known = describe(files)
+            with self._lock:
+                self._known[reference.path] = known
+        return known
+
+
+def describe(files: WeightFiles) -> Opened:
+    """Identify and measure the files of one component."""
+    identity = identify(files.headers)
+    logical = logical_tensors(files.headers)
+    weights = weights_of(
+        logical.tensors, identity.dtype, packed=bool(logical.packings), prefix=identity.prefix
+    )
+    return Opened(files, identity, weights)
+
+
+def demand_of(
+    family: ModelFamily,
+    parts: Mapping[str, Opened],
+    width: int,
+    height: int,
+    members: int,
+) -> Demand:
+    """What one forward pass takes; `parts` has `model` and maybe `text_encoder` and `vae`."""
+    model = parts["model"]
+    encoder, vae = parts.get("text_encoder"), parts.get("vae")
+    size = PassSize(model.identity.geometry, width, height, members)
+    return Demand(
+        model=model.weights,
+        text_encoder=encoder.weights if encoder else None,
+        vae=vae.weights if vae else None,
+        work=family.workload(size),
+    )
+
+
+def members_of(job: SampleJob) -> int:
+    """Rows that one picture takes in a forward pass; more pictures go through in several passes."""
+    return 2 if is_guided(job.cfg) else 1
+
+
+def _is_same(files: WeightFiles) -> bool:
+    for header in files.headers:
+        try:
+            status = header.path.stat()
+        except OSError:
+            return False
+        if (status.st_size, status.st_mtime_ns) != (header.size_bytes, header.mtime_ns):
+            return False
+    return True

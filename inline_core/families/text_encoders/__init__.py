@@ -1,0 +1,1 @@
+"""Text encoders: one module for each architecture, whatever model reads their features."""
