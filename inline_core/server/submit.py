@@ -57,7 +57,11 @@ def checked_graph(services: Services, document: Any, *, strict: bool) -> Checked
 
 def wholly_checked(services: Services, document: Mapping[str, Any]) -> CheckedGraph:
     """The same with every node as a target, if none is named."""
-    if document.get("target") is not None:
+    target = document.get("target")
+    if target is not None:
+        if not isinstance(target, str) or not target:
+            message = "'target' must be the id of a node, or absent for the whole graph."
+            raise InvalidRequest(message)
         return checked_graph(services, document, strict=False)
     graph, _ = read_graph(document.get("graph"))
     return _checked(services, document, tuple(graph.by_id), strict=False)

@@ -104,3 +104,15 @@ def test_without_its_scales_it_is_refused_by_name(layout: str, tmp_path: Path) -
     assert plan.identity.problems
     with pytest.raises(ModelFileInvalid, match="scale"):
         load_denoiser(plan)
+
+
+@pytest.mark.parametrize("kind", ["Int8WeightOnlyConfig", "Float8WeightOnlyConfig"])
+def test_a_model_that_torchao_saved(kind: str, tmp_path: Path) -> None:
+    with packed_files.torchao_noise_ignored():
+        from torchao import quantization  # type: ignore[import-untyped]
+
+        file = packed_files.torchao(tmp_path, getattr(quantization, kind)(version=2))
+    assert plan_of(file.path).identity.problems == ()
+    wanted = predict(unpacked(file, tmp_path / "whole.safetensors"))
+    assert distance(predict(file.path), wanted) < 1e-5
+    assert distance(predict(file.path, PACKED), wanted) < 1e-5

@@ -100,6 +100,9 @@ def test_what_cannot_be_estimated_is_named(tiny_server: LiveServer) -> None:
     reply = tiny_server.http.post("/v1/estimate", json={"graph": {"schemaVersion": 1, "nodes": 3}})
     assert reply.status_code == 422
     assert tiny_server.http.post("/v1/estimate", json=[]).status_code == 422
+    body = {"graph": {"schemaVersion": 1, "nodes": [{}]}, "target": 116}
+    reply = tiny_server.http.post("/v1/estimate", json=body)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid_request")
 
 
 def test_the_descriptor_tells_whether_the_default_fits(tiny_server: LiveServer) -> None:
