@@ -172,10 +172,10 @@ def _openapi() -> dict[str, Any]:
     """The OpenAPI document, without starting a server."""
     from fastapi import FastAPI
 
-    from inline_core.server.routes import events, queue, runs, system, takes
+    from inline_core.server.routes import downloads, events, memory, queue, runs, system, takes
 
     app = FastAPI()
-    for module in (runs, events, queue, takes, system):
+    for module in (runs, events, queue, takes, memory, downloads, system):
         app.include_router(module.router)
     return app.openapi()
 

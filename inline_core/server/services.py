@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 from filelock import FileLock, Timeout
 
+from inline_core.downloads.queue import Downloads
 from inline_core.engine.cache import ValueCache
 from inline_core.engine.estimate import Estimator
 from inline_core.engine.executor import Executor, Workshop
@@ -65,6 +66,7 @@ class Services:
     orchestrator: Orchestrator
     descriptors: Descriptors
     estimator: Estimator
+    downloads: Downloads
     media_pool: ThreadPoolExecutor
     lock: FileLock
     started_at: float = field(default_factory=time.time)
@@ -80,11 +82,13 @@ class Services:
             _log.info("unfinished files of an unclean stop removed", count=swept)
         self.orchestrator.start(paused=self.settings.start_paused)
         self.catalog.refresh()
+        self.downloads.start()
         if self.settings.warm_up:
             self.render.warm_up()
 
     def stop(self) -> None:
         """Put running runs back in the queue and close everything; idempotent."""
+        self.downloads.stop()
         self.orchestrator.stop()
         self.render.close()
         self.media_pool.shutdown(wait=True)
@@ -206,6 +210,7 @@ def build_services(settings: Settings, specs: Mapping[str, NodeSpec] | None = No
         orchestrator=orchestrator,
         descriptors=Descriptors(specs, catalog, estimator.node),
         estimator=estimator,
+        downloads=Downloads(settings.models_dir, arrived=catalog.refresh),
         media_pool=media_pool,
         lock=lock,
     )

@@ -37,7 +37,8 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]
     wanted = Settings(
         data_dir=folder / "data", models_dir=folder / "models", demo_model=False, warm_up=False, max_queue=50,
     )  # fmt: skip
-    with live_server(wanted, specs_with_faults()) as running:
+    with pytest.MonkeyPatch.context() as patch, live_server(wanted, specs_with_faults()) as running:
+        patch.setenv("HF_HUB_OFFLINE", "1")  # generated downloads must not look for a hub
         run = running.submit([{"id": "a", "type": "test/paint"}], "a", wait=20)
         assert run.json()["status"] == "done"
         yield running
