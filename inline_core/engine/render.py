@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib
 import importlib.util
 import os
@@ -278,6 +279,10 @@ class TorchRender:
             self._policy.confirm("cpu", "torch finds no usable Metal device")
         modules = ModuleSource(self._catalog, self._pool, self._policy)
         sampler = InProcessSampler(self._device, modules, self._settings.max_batch)
+        # The libraries leave over a million objects; looked at again at each eviction they would
+        # cost half a second.
+        gc.collect()
+        gc.freeze()
         return _Runtime(modules, sampler)
 
     def _set_up(self, loop: Callable[[], None]) -> None:

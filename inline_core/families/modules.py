@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PROMPTS_KEPT: Final = 64
+TOKENIZERS_KEPT: Final = 8
 # A VAE below this draws the previews itself.
 SMALL_VAE_BYTES: Final = 32 * 1024 * 1024
 # With little memory a picture larger than this is decoded in tiles.
@@ -66,6 +67,7 @@ class ModuleSource:
         self._opened = OpenedFiles()
         self._prompts = PromptCache(PROMPTS_KEPT)
         self._colours: dict[tuple[str, str], LatentColours] = {}
+        self._tokenizers: dict[Any, Any] = {}
         self._plans: dict[str, dict[str, Any]] = {}
         self._versions = _library_versions()
 
@@ -258,9 +260,22 @@ class ModuleSource:
             message = f"no family reads prompts of the text encoder {encoder.name}"
             raise ModelFileInvalid(message)
         plan = self._load_plan(encoder, placement, check)
-        tokenizer = self._catalog.tokenizer_for(encoder)
         runtime = importlib.import_module(loader)
-        return self._lease(encoder, plan, lambda: runtime.load_text_encoder(plan, tokenizer))
+
+        def load() -> Any:
+            return runtime.load_text_encoder(plan, self._tokenizer(encoder, runtime))
+
+        return self._lease(encoder, plan, load)
+
+    def _tokenizer(self, encoder: ComponentRef, runtime: Any) -> Any:
+        """A tokenizer stays when its encoder goes: it is small, and slow to read."""
+        folder = self._catalog.tokenizer_for(encoder)
+        key = (folder, *sorted((file.name, file.stat().st_mtime_ns) for file in folder.iterdir()))
+        if key not in self._tokenizers:
+            if len(self._tokenizers) >= TOKENIZERS_KEPT:
+                self._tokenizers.clear()
+            self._tokenizers[key] = runtime.load_tokenizer(folder, encoder.name)
+        return self._tokenizers[key]
 
     def vae(self, vae: ComponentRef, check: Check, space: str | None = None) -> Lease[Any]:
         """The leased VAE runtime.  Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory."""

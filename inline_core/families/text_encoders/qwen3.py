@@ -37,9 +37,21 @@ class Qwen3Encoder:
     device: str
 
 
-def load_text_encoder(plan: LoadPlan, tokenizer_folder: Path) -> Qwen3Encoder:
-    """The text encoder with its tokenizer.  Raises: ModelFileInvalid/Missing, RunCancelled."""
-    tokenizer = _tokenizer(tokenizer_folder, plan.label)
+def load_tokenizer(folder: Path, label: str) -> Any:
+    """The tokenizer in `folder`, of the encoder `label`.  Raises: ModelFileMissing."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).replace(str(folder), folder.name)
+        message = f"the tokenizer of {label} in {folder.name}/ cannot be read: {reason}"
+        raise ModelFileMissing(message) from error
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> Qwen3Encoder:
+    """The text encoder with its tokenizer.  Raises: ModelFileInvalid, RunCancelled."""
     config = text_encoder_config(plan)
     with torch.device("meta"):
         model: Any = Qwen3Model(config)
@@ -76,15 +88,3 @@ def text_encoder_config(plan: LoadPlan) -> Qwen3Config:
 def text_encoder_sources(names: Iterable[str], prefix: str) -> dict[str, TensorSource]:
     """Module name -> place in the file; the language head of a full model is left out."""
     return {name[len(prefix) :]: TensorSource(name) for name in names if name.startswith(prefix)}
-
-
-def _tokenizer(folder: Path, label: str) -> Any:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).replace(str(folder), folder.name)
-        message = f"the tokenizer of {label} in {folder.name}/ cannot be read: {reason}"
-        raise ModelFileMissing(message) from error
-    if not tokenizer.chat_template:
-        tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer

@@ -6,7 +6,11 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3Model
 
-from inline_core.families.text_encoders.qwen3 import load_text_encoder, text_encoder_config
+from inline_core.families.text_encoders.qwen3 import (
+    load_text_encoder,
+    load_tokenizer,
+    text_encoder_config,
+)
 from inline_core.families.z_image.text import encode_prompt
 from tests import tiny
 from tests.plans import plan_of, plan_of_shapes
@@ -49,7 +53,7 @@ def test_every_text_encoder_layout_gives_the_same_features(tmp_path: Path, layou
     else:
         path = tiny.save_text_encoder_file(tmp_path / "q.safetensors", model, prefix=layout)
         tokens = tmp_path / "q.tokenizer"
-    encoder = load_text_encoder(plan_of(path), tokens)
+    encoder = load_text_encoder(plan_of(path), load_tokenizer(tokens, "x"))
     with torch.inference_mode():
         features = encode_prompt(encoder, "a red circle").features
         ids = tiny.tokenizer()(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from inline_core.devices.placement import Placement
-from inline_core.families.text_encoders.qwen3 import load_text_encoder
+from inline_core.families.text_encoders.qwen3 import load_text_encoder, load_tokenizer
 from inline_core.families.z_image.components import load_denoiser
 from inline_core.families.z_image.denoise import ZImageDenoiser
 from inline_core.families.z_image.text import EncodedPrompt, encode_prompt
@@ -57,9 +57,8 @@ def test_a_bf16_file_in_either_precision(tmp_path: Path, dtype: str) -> None:
     placement = Placement("cpu", "bfloat16" if dtype == "bfloat16" else "float32")
     denoiser = load_denoiser(plan_of(folder / "diffusion_models/z.safetensors", placement))
     assert denoiser._model.dtype == getattr(torch, dtype)
-    encoder = load_text_encoder(
-        plan_of(folder / "text_encoders/qwen", placement), folder / "text_encoders/qwen"
-    )
+    words = load_tokenizer(folder / "text_encoders/qwen", "qwen")
+    encoder = load_text_encoder(plan_of(folder / "text_encoders/qwen", placement), words)
     prompt = encode_prompt(encoder, "a red circle")
     result = denoiser.predict(latents(), SIGMAS, [prompt, prompt])
     assert result.dtype == torch.float32
