@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Result, noise
-from benchmarks.scenarios import graphs, load, models, start, streams, submit, takes
+from benchmarks.scenarios import footprint, graphs, load, models, start, streams, submit, takes
 
 SCENARIOS: tuple[Callable[..., list[Result]], ...] = (
     submit.submit_latency,
@@ -29,6 +29,7 @@ SCENARIOS: tuple[Callable[..., list[Result]], ...] = (
     models.model_load,
     models.int8_load,
     models.model_switch,
+    footprint.footprint,
 )
 INTRODUCTION = """# Benchmarks
 

@@ -171,8 +171,9 @@ class TorchRender:
             )
             raise InvalidParam(message, port="image")
         ctx.progress("encode", 0.05, "Encoding image")
+        work = functools.partial(runtime.modules.encode, vae, image.pixels[:, :, :3])
         samples = self._on_device(
-            functools.partial(_encode, runtime.modules, vae, image), ctx
+            functools.partial(work, tiled=False), ctx, again=functools.partial(work, tiled=True)
         )  # (1, c, h, w)
         return Latent(
             image.width,
@@ -404,11 +405,6 @@ def _tell_step(ctx: NodeContext, job: SampleJob, report: StepReport) -> None:
         ctx.preview(report.preview)
     if job.on_step is not None:
         job.on_step(report)
-
-
-def _encode(modules: Any, vae: ComponentRef, image: Image, check: Callable[[], None]) -> Any:
-    with modules.vae(vae, check) as runtime:
-        return runtime.encode(image.pixels[:, :, :3])
 
 
 def _picture_provenance(latent: Latent, vae: ComponentRef, index: int) -> dict[str, Any]:

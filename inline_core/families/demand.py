@@ -73,13 +73,23 @@ def demand_of(
     """What one forward pass takes; `parts` has `model` and maybe `text_encoder` and `vae`."""
     model = parts["model"]
     encoder, vae = parts.get("text_encoder"), parts.get("vae")
-    size = PassSize(model.identity.geometry, width, height, members)
+    channels = decoder_channels(vae) if vae else 256
+    size = PassSize(model.identity.geometry, width, height, members, channels)
     return Demand(
         model=model.weights,
         text_encoder=encoder.weights if encoder else None,
         vae=vae.weights if vae else None,
         work=family.workload(size),
     )
+
+
+def decoder_channels(vae: Opened) -> int:
+    """Channels of a VAE's decoder at full resolution, which set the peak of a decode.
+
+    Its last stage is entered with the width of the stage before (256 of 128, 256, 512, 512).
+    """
+    stages = vae.identity.config.get("block_out_channels") or (128, 256)
+    return int(stages[min(1, len(stages) - 1)])
 
 
 def members_of(job: SampleJob) -> int:

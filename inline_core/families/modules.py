@@ -20,7 +20,7 @@ from inline_core.devices.placement import BYTES_PER_VALUE, Placement
 from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import DoesNotFit, InvalidParam, ModelFileInvalid, ModelFileMissing
 from inline_core.families.adapted import AdaptedDenoiser, SharedDenoiser
-from inline_core.families.demand import OpenedFiles, demand_of, members_of
+from inline_core.families.demand import OpenedFiles, decoder_channels, demand_of, members_of
 from inline_core.families.registry import (
     AUTOENCODERS,
     TEXT_ENCODERS,
@@ -302,9 +302,19 @@ class ModuleSource:
         self.learn_colours(vae, latents, pixels)
         return pixels, tiled
 
+    def encode(self, vae: ComponentRef, pixels: Any, check: Check, *, tiled: bool) -> Any:
+        """Latents (1, c, h, w) of a picture (height, width, 3), in tiles when it would not fit."""
+        height, width = pixels.shape[:2]
+        with self.vae(vae, check) as runtime:
+            # An encoder takes less than its decoder, so that one's figure is on the safe side.
+            tiled = tiled or self._must_tile(vae, width, height)
+            return runtime.encode(pixels, tiled=tiled)
+
     def _must_tile(self, vae: ComponentRef, width: int, height: int) -> bool:
-        placement = self._policy.place_vae(self._opened.open(vae).weights)
-        needs = decode_values(width, height) * BYTES_PER_VALUE[placement.dtype]
+        opened = self._opened.open(vae)
+        placement = self._policy.place_vae(opened.weights)
+        values = decode_values(width, height, decoder_channels(opened))
+        needs = values * BYTES_PER_VALUE[placement.dtype]
         room = self._policy.room(self._pool.held())
         on_host = placement.device == "cpu" or self._policy.machine.kind != "cuda"
         free = room.host_bytes if on_host else room.device_bytes

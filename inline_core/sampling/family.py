@@ -30,13 +30,15 @@ class LatentSpace:
 class PassSize:
     """What one forward pass works on: sizes from the header, pixels, and members.
 
-    `members` counts pictures, twice with classifier-free guidance.
+    `members` counts pictures, twice with classifier-free guidance; `decoder_channels` is how wide
+    the decoder is at full resolution.
     """
 
     geometry: Mapping[str, int]
     width: int
     height: int
     members: int = 1
+    decoder_channels: int = 256
 
 
 @dataclass(frozen=True, slots=True)

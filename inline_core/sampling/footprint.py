@@ -1,56 +1,85 @@
 """How many values the work needs beside the weights, from sizes alone; no torch.
 
 The figures count what is alive at the largest moment of a forward pass without gradients, with an
-attention that never writes its whole score matrix (flash or memory-efficient).
+attention that never writes its whole score matrix (flash or memory-efficient).  They were measured
+on a processor with blocks of the real width (`python -m benchmarks --only footprint`), where the
+predictions are 1.0 to 2.0 times the peaks; on a GPU `scripts/gpu_check.py` measures the same.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from inline_core.devices.budget import Workload
 
-# Widest activations of AutoencoderKL at full resolution: 256 channels, three of them at once
-# (input, normalised, output of a convolution).
-_DECODER_CHANNELS = 256
-_DECODER_COPIES = 3
-TILE_PIXELS = 512
+# Beside the feed-forward part: the input of the block, its normalised copy, the output of the
+# attention, what went into the stack, and the picture and text it was joined from.  Measured: 5.0
+# above 512 tokens of text; one more for conversions of the input, which count in small pictures.
+_BESIDE_FEED_FORWARD: Final = 6
+# Both gates, the activation of one, and the product.  Measured: 4.0.
+_FEED_FORWARD_COPIES: Final = 4
+# The four above (there is no output of attention yet), q, k, v, and one of them turned in float32:
+# twice two bfloat16 values, and its copy.  Counted in the code; the feed-forward part is larger.
+_ATTENTION_COPIES: Final = 12
+# Of a language model: the embedding, activation, gate and product of the feed-forward part (3.8
+# times as wide), the normalised input, the output of attention.  Measured: 15.4.
+_ENCODER_COPIES: Final = 16
+# A feed-forward part of a language model is at most four times as wide.
+_ENCODER_FEED_FORWARD: Final = 4
+# Widest activations of AutoencoderKL at full resolution: 256 channels.
+_DECODER_CHANNELS: Final = 256
+# Input, output, and both in the order of the convolution library.  Measured: 3.8 to 3.9; the rest
+# is for workspaces.
+_DECODER_COPIES: Final = 4.5
+TILE_PIXELS: Final = 512
+# Tiles that are done (they overlap, so 1.8 times the picture), their rows, and the picture twice.
+_FINISHED_COPIES: Final = 5
+_COLOURS: Final = 3
 
 
 def transformer_values(tokens: int, width: int, ffn_width: int) -> int:
     """Largest moment of a transformer block: its attention or its feed-forward part.
 
-    Attention holds the input, its normalised copy, q, k, v, their rotated copies and the output;
-    the feed-forward part the input, its copy, both gates and their product.
+    One matrix of the feed-forward part is added: a weight in int8 or packed is unpacked while it
+    is used.
     """
-    return tokens * max(10 * width, 2 * width + 3 * ffn_width)
+    feed_forward = _BESIDE_FEED_FORWARD * width + _FEED_FORWARD_COPIES * ffn_width
+    return tokens * max(_ATTENTION_COPIES * width, feed_forward) + width * ffn_width
 
 
 def encoder_values(tokens: int, width: int, layers: int) -> int:
-    """A language model that keeps the states of all layers; its feed-forward is four times wide."""
-    return tokens * width * (layers + 14)
+    """A language model that keeps the states of all layers, and one unpacked matrix."""
+    return tokens * width * (layers + _ENCODER_COPIES) + _ENCODER_FEED_FORWARD * width * width
 
 
 def decode_values(width: int, height: int, channels: int = _DECODER_CHANNELS) -> int:
-    """A convolutional decoder at `width` x `height` pixels."""
-    return _DECODER_COPIES * channels * width * height
+    """A convolutional decoder at `width` x `height` pixels; its encoder takes less."""
+    return int(_DECODER_COPIES * channels * width * height)
 
 
 def tiled_decode_values(width: int, height: int, channels: int = _DECODER_CHANNELS) -> int:
     """The same in tiles: one tile, and the finished pixels of all."""
     tile = decode_values(min(width, TILE_PIXELS), min(height, TILE_PIXELS), channels)
-    return tile + 2 * 3 * width * height
+    return tile + _FINISHED_COPIES * _COLOURS * width * height
 
 
 def picture_workload(
-    *, tokens: int, width: int, ffn_width: int, text: tuple[int, int, int], size: tuple[int, int]
+    *,
+    tokens: int,
+    width: int,
+    ffn_width: int,
+    text: tuple[int, int, int],
+    size: tuple[int, int],
+    channels: int = _DECODER_CHANNELS,
 ) -> Workload:
     """The work of one forward pass and one decode.
 
     `tokens` counts all members of the pass; `text` is (tokens, width, layers) of the encoder,
-    `size` the picture in pixels.
+    `size` the picture in pixels, `channels` the width of the decoder at full resolution.
     """
     return Workload(
         encode_values=encoder_values(*text),
         denoise_values=transformer_values(tokens, width, ffn_width),
-        decode_values=decode_values(*size),
-        tiled_decode_values=tiled_decode_values(*size),
+        decode_values=decode_values(*size, channels),
+        tiled_decode_values=tiled_decode_values(*size, channels),
     )

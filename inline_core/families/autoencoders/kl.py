@@ -61,15 +61,15 @@ class VaeRuntime:
         array = unit[0].permute(1, 2, 0).cpu().numpy()  # (height, width, 3)
         return (array * 255).round().astype(np.uint8)
 
-    def encode(self, pixels: NDArray[np.uint8]) -> Tensor:
+    def encode(self, pixels: NDArray[np.uint8], *, tiled: bool = False) -> Tensor:
         """uint8 (height, width, 3) -> normalised latents (1, c, h, w): the mode, no noise."""
         unit = torch.from_numpy(pixels.astype(np.float32) / 255.0)  # (height, width, 3)
         image = unit.permute(2, 0, 1)[None] * 2 - 1  # (1, 3, height, width)
-        return self.encode_raw(image)
+        return self.encode_raw(image, tiled=tiled)
 
-    def encode_raw(self, images: Tensor) -> Tensor:
+    def encode_raw(self, images: Tensor, *, tiled: bool = False) -> Tensor:
         """Pixels (n, 3, 8h, 8w) float32 in -1..1 -> normalised latents (n, c, h, w) on the CPU."""
-        self._model.use_tiling = False
+        self._model.use_tiling = tiled
         inputs = images.to(self._model.device, self._model.dtype)
         raw: Tensor = self._model.encode(inputs).latent_dist.mode()  # (n, c, h, w)
         return ((raw.float() - self._shift) * self._scaling).cpu()

@@ -108,6 +108,7 @@ def workload(size: PassSize) -> Workload:
         ffn_width=dim * 8 // 3,
         text=(_TEXT_TOKENS, size.geometry["cap_feat_dim"], _ENCODER_LAYERS),
         size=(size.width, size.height),
+        channels=size.decoder_channels,
     )
 
 

@@ -115,3 +115,11 @@ def test_tiles_give_the_same_picture_but_for_their_seams() -> None:
     assert 0 < difference.mean() < 4
     small = latents[:, :, :8, :8]
     assert np.array_equal(runtime().decode(small), runtime().decode(small, tiled=True))
+
+
+@torch.inference_mode()
+def test_encoding_in_tiles_gives_nearly_the_same_latents() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (640, 768, 3), dtype=np.uint8)
+    whole, tiled = runtime().encode(pixels), runtime().encode(pixels, tiled=True)
+    assert tiled.shape == whole.shape == (1, 16, 80, 96)
+    assert 0 < float((whole - tiled).abs().mean()) < 0.1 * float(whole.abs().mean())
