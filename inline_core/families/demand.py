@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inline_core.devices.budget import Demand, Weights
-from inline_core.errors import ModelFileInvalid
+from inline_core.devices.ladder import Plan
+from inline_core.errors import DoesNotFit, ModelFileInvalid
 from inline_core.loading.blocks import weights_of
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.files import WeightFiles, open_weights
+from inline_core.loading.header import size_in_words
 from inline_core.loading.identify import FileIdentity, identify
 from inline_core.loading.packing import logical_tensors
 from inline_core.sampling.family import ModelFamily, PassSize
@@ -95,6 +97,22 @@ def decoder_channels(vae: Opened) -> int:
 def members_of(job: SampleJob) -> int:
     """Rows that one picture takes in a forward pass; more pictures go through in several passes."""
     return 2 if is_guided(job.cfg) else 1
+
+
+def does_not_fit(model: ComponentRef, size: tuple[int, int], plan: Plan) -> DoesNotFit:
+    """The error of a plan without a rung: the numbers and what to do."""
+    needs, has = plan.required_bytes, plan.capacity_bytes
+    if plan.host_bytes > plan.host_capacity_bytes:
+        needs, has = plan.host_bytes, plan.host_capacity_bytes
+    message = (
+        f"{model.name} at {size[0]}x{size[1]} needs {size_in_words(needs)}, "
+        f"{size_in_words(has)} available, also as int8: make the picture smaller, use a smaller "
+        "or pre-quantized model, or raise INLINE_VRAM_BUDGET if it is set"
+    )
+    return DoesNotFit(
+        message,
+        details={"neededBytes": needs, "availableBytes": has, "reasons": list(plan.reasons)},
+    )
 
 
 def _is_same(files: WeightFiles) -> bool:

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,9 +17,16 @@ from inline_core.devices.budget import Weights
 from inline_core.devices.ladder import Plan
 from inline_core.devices.placement import BYTES_PER_VALUE, Placement
 from inline_core.devices.policy import DevicePolicy
-from inline_core.errors import DoesNotFit, InvalidParam, ModelFileInvalid, ModelFileMissing
+from inline_core.errors import InvalidParam, ModelFileInvalid, ModelFileMissing
 from inline_core.families.adapted import AdaptedDenoiser, SharedDenoiser
-from inline_core.families.demand import OpenedFiles, decoder_channels, demand_of, members_of
+from inline_core.families.demand import (
+    OpenedFiles,
+    decoder_channels,
+    demand_of,
+    does_not_fit,
+    members_of,
+)
+from inline_core.families.prompt_cache import PromptCache
 from inline_core.families.registry import (
     AUTOENCODERS,
     TEXT_ENCODERS,
@@ -32,7 +38,6 @@ from inline_core.loading.adapters import MatchedAdapter, match_adapter
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.deltas import LoadedAdapter, load_adapter
-from inline_core.loading.header import size_in_words
 from inline_core.loading.pool import ComponentPool, Lease
 from inline_core.loading.stream import LoadPlan
 from inline_core.sampling.family import ModelFamily, Prepared
@@ -373,56 +378,6 @@ class _Reading:
     check: Check
     warnings: list[str]
     phase: Phase | None
-
-
-class PromptCache:
-    """Encoded prompts, least recently used first to go; device thread, `stats` from any."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held: OrderedDict[Any, Any] = OrderedDict()
-        self._hits = self._misses = 0
-
-    def get(self, key: Any) -> Any | None:
-        """The encoded prompt, or None."""
-        if key not in self._held:
-            self._misses += 1
-            return None
-        self._hits += 1
-        self._held.move_to_end(key)
-        return self._held[key]
-
-    def put(self, key: Any, encoded: Any) -> None:
-        """Keep one more."""
-        self._held[key] = encoded
-        if len(self._held) > self._most:
-            self._held.popitem(last=False)
-
-    def clear(self) -> None:
-        """Let all go."""
-        self._held.clear()
-
-    def stats(self) -> dict[str, int]:
-        """Hits, misses, how many are held and their bytes."""
-        held = list(self._held.values())
-        size = sum(encoded.size_bytes for encoded in held)
-        return {"hits": self._hits, "misses": self._misses, "held": len(held), "bytes": size}
-
-
-def does_not_fit(model: ComponentRef, size: tuple[int, int], plan: Plan) -> DoesNotFit:
-    """The error of a plan without a rung: the numbers and what to do."""
-    needs, has = plan.required_bytes, plan.capacity_bytes
-    if plan.host_bytes > plan.host_capacity_bytes:
-        needs, has = plan.host_bytes, plan.host_capacity_bytes
-    message = (
-        f"{model.name} at {size[0]}x{size[1]} needs {size_in_words(needs)}, "
-        f"{size_in_words(has)} available, also as int8: make the picture smaller, use a smaller "
-        "or pre-quantized model, or raise INLINE_VRAM_BUDGET if it is set"
-    )
-    return DoesNotFit(
-        message,
-        details={"neededBytes": needs, "availableBytes": has, "reasons": list(plan.reasons)},
-    )
 
 
 def _nothing() -> None:
