@@ -22,7 +22,11 @@ def configure_logs(level: str, *, as_json: bool) -> None:
     renderer: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # Not rich's tracebacks, which come with it where it is installed: they print all local
+        # variables, so thousands of lines, for seconds, with whatever secrets are in them.
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     processors: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,

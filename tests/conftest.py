@@ -6,11 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from inline_core.settings import Settings
 from tests import tiny
 from tests.fault_nodes import GATE, specs_with_faults
 from tests.live import LiveServer, live_server
+
+# Servers in this process log as theirs do: without the local variables of every frame.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
+)
 
 
 @pytest.fixture(scope="session")

@@ -165,20 +165,27 @@ def _with_row(graph: Any, row: Any, number: int) -> Any:
     nodes = graph.get("nodes") if isinstance(graph, dict) else None
     if not isinstance(nodes, list):
         return graph
-    ids = {node.get("id") for node in nodes if isinstance(node, dict)}
+    ids = {_id_of(node) for node in nodes}
     unknown = [node_id for node_id in row if node_id not in ids]
     if unknown:
         message = f"Row {number} of 'table' names nodes that are not in the graph: {unknown!r}."
         raise InvalidRequest(message)
     changed = []
     for node in nodes:
-        extra = row.get(node["id"]) if isinstance(node, dict) and "id" in node else None
+        name = _id_of(node)
+        extra = row.get(name) if name is not None else None
         known = node.get("params") if isinstance(node, dict) else None
         if extra and (known is None or isinstance(known, dict)):
             changed.append({**node, "params": {**(known or {}), **extra}})
         else:
             changed.append(node)
     return {**graph, "nodes": changed}
+
+
+def _id_of(node: Any) -> str | None:
+    """The id of an unchecked node; None if it has none that can be one."""
+    found = node.get("id") if isinstance(node, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def require_object(document: Any) -> None:

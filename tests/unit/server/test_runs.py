@@ -211,6 +211,12 @@ def test_sweep(server: LiveServer) -> None:
     runs = [server.wait_until_final(run["runId"]) for run in reply.json()["runs"]]
     assert [run["takes"][0]["params"]["shade"] for run in runs] == [1, 2, 3]
     assert all(run["tags"] == ["shades"] for run in runs)
+    for odd in ([1], {"x": 1}, None, 7):
+        nodes = [{"id": odd, "type": "test/paint"}, 5, {"id": "", "type": "test/paint"}]
+        graph = {"schemaVersion": 1, "nodes": nodes}
+        for row in ({}, {"": {"shade": 1}}):
+            wrong = {**body, "graph": graph, "table": [row]}
+            assert server.http.post("/v1/runs/sweep", json=wrong).status_code == 422
     bad = server.http.post("/v1/runs/sweep", json={**body, "table": [{"a": {"shade": 999}}]})
     assert bad.status_code == 422
     assert "Row 0" in bad.json()["error"]["message"]
