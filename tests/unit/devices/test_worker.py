@@ -34,14 +34,20 @@ def test_errors_reach_the_one_who_waits(error: BaseException) -> None:
 def test_background_work_and_calls_take_turns() -> None:
     worker = DeviceThread("d")
     log: list[str] = []
-    gate = threading.Event()
+    gate, started = threading.Event(), threading.Event()
 
     def step() -> bool:
         log.append("step")
         return log.count("step") < 3
 
+    def wait() -> bool:
+        started.set()
+        return gate.wait(5)
+
     worker.set_background(step)
-    first = worker.call(lambda: gate.wait(5))
+    first = worker.call(wait)
+    # Only now is it certain that the first call began without background work.
+    assert started.wait(5)
 
     def note() -> None:
         log.append("call")
@@ -55,7 +61,7 @@ def test_background_work_and_calls_take_turns() -> None:
     done = threading.Event()
     worker.call(done.set)
     assert done.wait(5)
-    assert log[:4] == ["step", "call", "step", "call"]
+    assert log[:4] == ["call", "step", "call", "step"]
     worker.close(5)
 
 
