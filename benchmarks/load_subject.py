@@ -23,7 +23,7 @@ from safetensors import safe_open
 
 from inline_core.devices.placement import Placement
 from inline_core.devices.release import tune_allocator
-from inline_core.families.z_image.components import load_denoiser, transformer_config
+from inline_core.families.z_image.components import load_denoiser
 from inline_core.loading.files import open_weights
 from inline_core.loading.identify import identify
 from inline_core.loading.reader import TensorReader
@@ -85,7 +85,7 @@ def bare(path: Path) -> Any:
     """The least that could be done: a meta module, mapped tensors, assign; diffusers names."""
     with torch.device("meta"):
         model = ZImageTransformer2DModel(
-            **transformer_config(plan_of(path, Placement("cpu", "bfloat16")).identity)
+            **plan_of(path, Placement("cpu", "bfloat16")).identity.config
         )
     with safe_open(str(path), framework="pt") as file:
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -15,30 +15,10 @@ from inline_core.families.z_image.family import RULES
 from inline_core.families.z_image.keys import IGNORABLE, adapter_targets, transformer_sources
 from inline_core.families.z_image.text import encode_prompt
 from inline_core.loading.adapters import AdaptedModel
-from inline_core.loading.identify import FileIdentity
 from inline_core.loading.offload import offload
 from inline_core.loading.stream import LoadPlan, fill
 
-__all__ = ["adapted_model", "encode_prompt", "load_denoiser", "transformer_config"]
-
-
-def transformer_config(identity: FileIdentity) -> dict[str, Any]:
-    """Constructor arguments of the transformer, derived from the header alone.
-
-    The rope axes are 1/4, 3/8 and 3/8 of a head, as in the published config (32, 48, 48 of 128).
-    """
-    size = identity.geometry
-    head = size["head_dim"] or 128
-    return {
-        "in_channels": size["in_channels"],
-        "dim": size["dim"],
-        "n_layers": size["n_layers"],
-        "n_refiner_layers": size["n_refiner_layers"],
-        "n_heads": size["dim"] // head,
-        "n_kv_heads": size["dim"] // head,
-        "cap_feat_dim": size["cap_feat_dim"],
-        "axes_dims": [head // 4, 3 * head // 8, 3 * head // 8],
-    }
+__all__ = ["adapted_model", "encode_prompt", "load_denoiser"]
 
 
 def adapted_model(plan: LoadPlan) -> AdaptedModel:
@@ -54,9 +34,8 @@ def adapted_model(plan: LoadPlan) -> AdaptedModel:
 
 def load_denoiser(plan: LoadPlan) -> ZImageDenoiser:
     """The diffusion model, ready to predict.  Raises: ModelFileInvalid, RunCancelled."""
-    config = transformer_config(plan.identity)
     with torch.device("meta"):
-        model: Any = ZImageTransformer2DModel(**config)
+        model: Any = ZImageTransformer2DModel(**plan.identity.config)
     sources = transformer_sources(plan.logical.tensors, plan.identity.prefix)
     ignorable = [plan.identity.prefix + name for name in IGNORABLE]
     fill(model, sources, plan, ignorable=ignorable)

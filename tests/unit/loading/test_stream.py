@@ -8,7 +8,7 @@ import torch
 from diffusers import ZImageTransformer2DModel
 
 from inline_core.errors import ModelFileInvalid, ModelFileMissing, RunCancelled
-from inline_core.families.z_image.components import load_denoiser, transformer_config
+from inline_core.families.z_image.components import load_denoiser
 from inline_core.families.z_image.keys import transformer_sources
 from inline_core.loading.reader import TensorReader
 from tests import tiny
@@ -141,9 +141,7 @@ def test_another_precision_never_shares_the_buffer(tmp_path: Path) -> None:
 def test_names_map_onto_the_module(tmp_path: Path) -> None:
     plan = plan_of(original(tmp_path))
     with torch.device("meta"):
-        wanted = dict(
-            ZImageTransformer2DModel(**transformer_config(plan.identity)).named_parameters()
-        )
+        wanted = dict(ZImageTransformer2DModel(**plan.identity.config).named_parameters())
     assert wanted.keys() == transformer_sources(plan.files.tensors, "").keys() - {
         "norm_final.weight"
     }

@@ -9,7 +9,6 @@ from diffusers.loaders.single_file_utils import (
     convert_z_image_transformer_checkpoint_to_diffusers,
 )
 
-from inline_core.families.z_image.components import transformer_config
 from inline_core.families.z_image.keys import transformer_sources
 from tests import tiny
 from tests.plans import plan_of_shapes
@@ -25,7 +24,7 @@ def test_the_real_size_comes_out_of_its_header(layout: str) -> None:
     found = plan.identity
     assert (found.variant, found.parameter_count // 10**7) == ("turbo", 615)
     with torch.device("meta"):
-        built: Any = ZImageTransformer2DModel(**transformer_config(found))
+        built: Any = ZImageTransformer2DModel(**found.config)
     names = real.config.keys() - {"_use_default_values"}
     assert {key: built.config[key] for key in names} == {key: real.config[key] for key in names}
     sources = transformer_sources(plan.files.tensors, found.prefix)
