@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class PortKind(StrEnum):
-    """All kinds of the wire contract.  A kind that ends in `[]` takes a list of edges."""
+    """All kinds of the contract, and `sigmas`.  A kind that ends in `[]` takes a list of edges."""
 
     IMAGE = "image"
     IMAGES = "image[]"
@@ -20,6 +20,7 @@ class PortKind(StrEnum):
     LORA = "lora"
     CONDITIONING = "conditioning"
     LATENT = "latent"
+    SIGMAS = "sigmas"
     CONTROL = "control"
     CHARACTER = "character"
     PAYLOAD = "payload"

@@ -16,6 +16,7 @@ from inline_core.graph.spec import NodeSpec, Option, ParamKind, ParamSpec, PortS
 from inline_core.loading.component import ComponentRef, LoraRef, Role
 from inline_core.media.values import Image, ImageBatch, Mask, MediaFile
 from inline_core.sampling.job import SampleJob, SampleResult
+from inline_core.sampling.sigmas.values import Sigmas
 from inline_core.sampling.values import Conditioning, Latent
 
 
@@ -72,6 +73,7 @@ class NodeContext(Protocol):
 
     run_id: str
     node_id: str
+    priority: int
     render: Render
     components: Components
     media: Media
@@ -140,6 +142,7 @@ _KIND_OF_TYPE: Mapping[Any, PortKind] = types.MappingProxyType(
         Mask: PortKind.MASK,
         Conditioning: PortKind.CONDITIONING,
         Latent: PortKind.LATENT,
+        Sigmas: PortKind.SIGMAS,
     }
 )
 
@@ -159,6 +162,7 @@ def node(
     needs: Sequence[str] = (),
     version: int = 1,
     cacheable: bool = True,
+    selects: bool = False,
 ) -> Callable[[NodeFunction], NodeFunction]:
     """Declare a node type; the function keeps working as a plain function.
 
@@ -187,6 +191,7 @@ def node(
             family=family,
             needs=tuple(needs),
             cacheable=cacheable,
+            selects=selects,
         )
         return function
 

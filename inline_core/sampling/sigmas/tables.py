@@ -1,0 +1,249 @@
+"""The noise levels a model was trained on: sigma by timestep, and back."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Protocol
+
+FLOW_SIZE: Final = 1000
+FLUX_SIZE: Final = 10000
+FULL_NOISE: Final = 999999999.9
+"""What ComfyUI takes for the sigma at 0 percent of an eps model: above every real one."""
+
+_PIXELS_PER_TOKEN: Final = 256
+_FLUX_TOKENS: Final = (256, 4096)
+
+
+class SigmaTable(Protocol):
+    """The sigmas of one model, ascending."""
+
+    @property
+    def flow(self) -> bool:
+        """True: x = (1 - sigma) x0 + sigma noise.  False (eps): x = x0 + sigma noise."""
+
+    def __len__(self) -> int:
+        """How many sigmas it has."""
+
+    def __getitem__(self, index: int) -> float:
+        """Sigma number `index`, ascending; negative counts from the end.  Raises: IndexError."""
+
+    @property
+    def smallest(self) -> float:
+        """The first sigma of the table."""
+
+    @property
+    def largest(self) -> float:
+        """The last sigma of the table."""
+
+    def sigma(self, timestep: float) -> float:
+        """Sigma at `timestep`, in the units the model is fed with."""
+
+    def timestep(self, sigma: float) -> float:
+        """The timestep the model is fed with at `sigma`."""
+
+    def sigma_at(self, percent: float) -> float:
+        """Sigma when `percent` (0..1) of the sampling is done: huge or the top at 0, 0 at 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTable:
+    """A flow model with sigma(t) = a t / (1 + (a - 1) t), t in 0..1, a = `shift` above 0.
+
+    `multiplier` scales t to the timestep the model is fed with (1000 for SD3 and Wan, 1 for
+    Z-Image, Lumina and AuraFlow).  Esser et al. 2024, "Scaling Rectified Flow Transformers",
+    section 5.3.2.
+    """
+
+    shift: float = 1.0
+    multiplier: float = 1.0
+
+    @property
+    def flow(self) -> bool:
+        """True."""
+        return True
+
+    def __len__(self) -> int:
+        return FLOW_SIZE
+
+    def __getitem__(self, index: int) -> float:
+        return _shifted(self.shift, (_place(index, FLOW_SIZE) + 1) / FLOW_SIZE)
+
+    @property
+    def smallest(self) -> float:
+        """The first sigma of the table."""
+        return self[0]
+
+    @property
+    def largest(self) -> float:
+        """The last sigma of the table: 1."""
+        return self[-1]
+
+    def sigma(self, timestep: float) -> float:
+        """Sigma at `timestep` in 0..multiplier."""
+        return _shifted(self.shift, timestep / self.multiplier)
+
+    def timestep(self, sigma: float) -> float:
+        """The timestep the model is fed with: sigma itself, scaled."""
+        return sigma * self.multiplier
+
+    def sigma_at(self, percent: float) -> float:
+        """Sigma when `percent` (0..1) of the sampling is done: 1 at 0, 0 at 1."""
+        return _shifted(self.shift, 1 - min(max(percent, 0.0), 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class FluxTable:
+    """A flow model with sigma(t) = e^mu / (e^mu + 1/t - 1), t in 0..1, as FLUX.1 has it.
+
+    `mu` grows with the picture (`flux_mu`).  It is `FlowTable` with shift e^mu and finer steps.
+    """
+
+    mu: float
+
+    @property
+    def flow(self) -> bool:
+        """True."""
+        return True
+
+    def __len__(self) -> int:
+        return FLUX_SIZE
+
+    def __getitem__(self, index: int) -> float:
+        return self.sigma((_place(index, FLUX_SIZE) + 1) / FLUX_SIZE)
+
+    @property
+    def smallest(self) -> float:
+        """The first sigma of the table."""
+        return self[0]
+
+    @property
+    def largest(self) -> float:
+        """The last sigma of the table: 1."""
+        return self[-1]
+
+    def sigma(self, timestep: float) -> float:
+        """Sigma at `timestep` in 0..1."""
+        return flux_sigma(self.mu, timestep)
+
+    def timestep(self, sigma: float) -> float:
+        """The timestep the model is fed with: sigma itself."""
+        return sigma
+
+    def sigma_at(self, percent: float) -> float:
+        """Sigma when `percent` (0..1) of the sampling is done: 1 at 0, 0 at 1."""
+        return self.sigma(1 - min(max(percent, 0.0), 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class EpsTable:
+    """A model that predicts noise, trained on `size` betas, evenly spaced in their square root.
+
+    The defaults are those of Stable Diffusion 1.5 and SDXL ("scaled linear"; Rombach et al. 2022).
+    Timesteps are 0..size - 1; between two of them log sigma is interpolated.
+    """
+
+    beta_start: float = 0.00085
+    beta_end: float = 0.012
+    size: int = 1000
+
+    @property
+    def flow(self) -> bool:
+        """False."""
+        return False
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> float:
+        return math.exp(self._logs[_place(index, self.size)])
+
+    @property
+    def smallest(self) -> float:
+        """The first sigma of the table."""
+        return self[0]
+
+    @property
+    def largest(self) -> float:
+        """The last sigma of the table."""
+        return self[-1]
+
+    def sigma(self, timestep: float) -> float:
+        """Sigma at `timestep`; beyond the ends of the table it is that of the end."""
+        logs = self._logs
+        timestep = min(max(timestep, 0.0), self.size - 1)
+        low = int(timestep)
+        high = min(low + 1, self.size - 1)
+        part = timestep - low
+        return math.exp(logs[low] + (logs[high] - logs[low]) * part)
+
+    def timestep(self, sigma: float) -> float:
+        """The timestep whose sigma is nearest in the logarithm; always a whole number.
+
+        The model knows whole timesteps only (k-diffusion calls this the quantized form).
+        """
+        if sigma <= 0:
+            return 0.0
+        logs = self._logs
+        log = math.log(sigma)
+        above = bisect.bisect_left(logs, log)
+        near = [place for place in (above - 1, above) if 0 <= place < self.size]
+        return float(min(near, key=lambda place: abs(logs[place] - log)))
+
+    def sigma_at(self, percent: float) -> float:
+        """Sigma when `percent` (0..1) of the sampling is done: huge at 0, 0 at 1."""
+        if percent <= 0:
+            return FULL_NOISE
+        if percent >= 1:
+            return 0.0
+        return self.sigma((1 - percent) * (self.size - 1))
+
+    @property
+    def _logs(self) -> tuple[float, ...]:
+        return _eps_logs(self.beta_start, self.beta_end, self.size)
+
+
+def flux_sigma(mu: float, time: float) -> float:
+    """Sigma of FLUX's shift at `time` in 0..1: e^mu / (e^mu + 1/time - 1), 0 at 0."""
+    return _shifted(math.exp(mu), time)
+
+
+def mu_of_tokens(tokens: float, few: tuple[int, float], many: tuple[int, float]) -> float:
+    """Mu on the line through two points (tokens, mu); it goes on beyond both.
+
+    FLUX.1 and LTX-Video shift their sigmas so; the points are the models' own.
+    """
+    slope = (many[1] - few[1]) / (many[0] - few[0])
+    return few[1] + (tokens - few[0]) * slope
+
+
+def flux_mu(width: int, height: int, base_shift: float = 0.5, max_shift: float = 1.15) -> float:
+    """Mu of FLUX.1 for a picture of `width` x `height` pixels (`get_lin_function` of its code)."""
+    few, many = _FLUX_TOKENS
+    tokens = width * height / _PIXELS_PER_TOKEN
+    return mu_of_tokens(tokens, (few, base_shift), (many, max_shift))
+
+
+def _shifted(shift: float, time: float) -> float:
+    return shift * time / (1 + (shift - 1) * time)
+
+
+def _place(index: int, size: int) -> int:
+    if not -size <= index < size:
+        message = f"sigma {index} of {size}"
+        raise IndexError(message)
+    return index % size
+
+
+@lru_cache(maxsize=8)
+def _eps_logs(beta_start: float, beta_end: float, size: int) -> tuple[float, ...]:
+    """Log sigma by timestep: sigma = sqrt((1 - a) / a), a = the product of all 1 - beta so far."""
+    start, end = math.sqrt(beta_start), math.sqrt(beta_end)
+    logs: list[float] = []
+    kept = 1.0
+    for i in range(size):
+        kept *= 1 - (start + (end - start) * i / (size - 1)) ** 2
+        logs.append(0.5 * math.log((1 - kept) / kept))
+    return tuple(logs)
