@@ -122,7 +122,8 @@ def _choice(spec: ParamSpec, value: object, options: OptionSource) -> str:
     if spec.options_from is not None:
         return _file_choice(spec, value, options)
     names = [option.value for option in spec.options]
-    if names and value not in names:
+    # A default that is no option means that nothing was chosen.
+    if names and value not in {*names, spec.default}:
         raise ParamRefused(
             "param_not_an_option", f"must be one of {', '.join(names)}; got {value!r}"
         )

@@ -101,9 +101,12 @@ class Catalog:
 
     # ---- which file is meant -------------------------------------------------------------------
 
-    def find(self, role: Role, name: str, *, family: str | None = None) -> ComponentRef:
+    def find(
+        self, role: Role, name: str, *, family: str | None = None, variant: str = ""
+    ) -> ComponentRef:
         """The component `name`, or with an empty name the best one for `family`, checked.
 
+        Of several that would do, one of `variant` is preferred.
         Raises: ModelFileMissing if there is none, ModelFileInvalid if it is broken, of another
         role or family, or not supported.
         """
@@ -120,17 +123,22 @@ class Catalog:
             if model or model_override:
                 reference = model_override or self._reference(model, Role.DIFFUSION_MODEL, family)
                 return self._companion(role, reference)
-        best = self._best(role, family)
+        best = self._best(role, family, variant)
         if best is None:
             raise self._nothing_found(role, family)
         return self._reference(best, role, family)
 
     def _likely_family(self, role: Role) -> str | None:
-        """The family meant when neither a file nor a family was named: the first that has one."""
-        for family in self._families:
-            if (family, role) in self._overrides or self._best(role, family) is not None:
-                return family
-        return next(iter(self._families), None)
+        """The family meant when neither a file nor a family was named.
+
+        The first that has such a file and a diffusion model, else the first that has such a file.
+        """
+        have = [family for family in self._families if self._has(role, family)]
+        whole = (family for family in have if self._has(Role.DIFFUSION_MODEL, family))
+        return next(whole, next(iter(have or self._families), None))
+
+    def _has(self, role: Role, family: str) -> bool:
+        return (family, role) in self._overrides or self._best(role, family) is not None
 
     def find_lora(self, name: str, strength: float) -> LoraRef:
         """The adapter file `name`.  Raises: ModelFileMissing, ModelFileInvalid."""
@@ -259,8 +267,11 @@ class Catalog:
             and (rules is None or _fits_family(file.identity, rules))
         ]
 
-    def _best(self, role: Role, family: str | None) -> ModelFile | None:
-        return next(iter(self._ready(role, family)), None)
+    def _best(self, role: Role, family: str | None, variant: str = "") -> ModelFile | None:
+        ready = self._ready(role, family)
+        same = (file for file in ready if file.identity and file.identity.variant == variant)
+        first = next(iter(ready), None)
+        return next(same, first) if variant else first
 
     def _override(self, role: Role, family: str | None) -> ComponentRef | None:
         found = self._overrides.get((family or "", role))

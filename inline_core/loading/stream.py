@@ -32,13 +32,15 @@ class TensorSource:
     """Where the weight of a module comes from: a tensor of the file, or rows of it.
 
     `part` of `parts` picks one of equal row blocks (q, k, v of a fused projection); `flatten`
-    drops trailing dimensions of size 1 (1x1 convolutions that became linear).
+    drops trailing dimensions of size 1 (1x1 convolutions that became linear); `swapped` exchanges
+    the two halves of the rows (scale and shift, which layouts order differently).
     """
 
     name: str
     part: int = 0
     parts: int = 1
     flatten: bool = False
+    swapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ class _Filler:
         """Say whether this weight becomes a packed or an int8 linear."""
         import torch
 
+        if self._sources[name].swapped:
+            return False
         owner, _, leaf = name.rpartition(".")
         linear = leaf == "weight" and type(self._module.get_submodule(owner)) is torch.nn.Linear
         packed = self._sources[name].name in self._packings
@@ -154,6 +158,8 @@ class _Filler:
 
     def _plain(self, name: str) -> Tensor:
         """The weight in the placement's precision at its place: mapped, or with its own memory."""
+        import torch
+
         source = self._sources[name]
         packing = self._packings.get(source.name)
         if packing is not None:
@@ -164,6 +170,8 @@ class _Filler:
             tensor = self._stored(source)
         if source.flatten:
             tensor = tensor.flatten(1)
+        if source.swapped:
+            tensor = torch.cat([*reversed(tensor.chunk(2))])
         return tensor.to(device=self._storage, dtype=self._dtype)
 
     def _stored(self, source: TensorSource) -> Tensor:

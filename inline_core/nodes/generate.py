@@ -7,17 +7,17 @@ from typing import Annotated
 
 from inline_core.errors import InvalidParam
 from inline_core.graph.ports import PortKind
-from inline_core.loading.component import ComponentRef, LoraRef, Role
-from inline_core.media.values import Image, ImageBatch
+from inline_core.loading.component import ComponentRef, LoraRef
+from inline_core.media.values import Image, ImageBatch, Mask
 from inline_core.nodes.base import NodeContext, Param, Port, node
-from inline_core.nodes.latent import single_image
+from inline_core.nodes.latent import noise_mask, single_image
 from inline_core.nodes.load import with_adapters
+from inline_core.nodes.one_click import decoded, parts_of, snapped
 from inline_core.nodes.sample import SAMPLERS, SCHEDULERS, Seed, run_job
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.values import Conditioning, Latent
 
 Z_IMAGE = "z-image"
-_SIZE_STEP = 16
 
 
 @node(
@@ -39,6 +39,7 @@ def z_image_turbo(
     lora: Annotated[Sequence[LoraRef] | None, Port(PortKind.LORA, "LoRA")] = None,
     image: Annotated[Image | ImageBatch | None, Port(PortKind.IMAGE, "Image (img2img)")] = None,
     control_image: Annotated[Image | None, Port(PortKind.CONTROL, "Control")] = None,
+    mask: Annotated[Mask | None, Port(PortKind.MASK, "Mask (inpaint)")] = None,
     *,
     negative_prompt: Annotated[str, Param(widget="textarea")] = "",
     width: Annotated[int, Param(min=64, max=4096, step=64, variant_default="width")] = 1024,
@@ -69,7 +70,7 @@ def z_image_turbo(
     """Make a picture from a prompt with Z-Image; with `image` wired, from that picture.
 
     `guidance` g is classifier-free guidance of scale 1 + g (0: none), as the reference pipeline
-    counts it.  `strength` is how much of a wired picture is made anew.
+    counts it.  `strength` is how much of a wired picture is made anew; with `mask` only there.
     Raises: ModelFileMissing, ModelFileInvalid, InvalidParam, NotFinite, OutOfMemory.
     """
     if control_image is not None or controlnet:
@@ -80,16 +81,21 @@ def z_image_turbo(
         raise InvalidParam(
             message, param="controlnet", details={"scale": controlnet_conditioning_scale}
         )
-    parts = _parts(ctx, (model, vae, text_encoder), (model_, vae_, text_encoder_))
-    diffusion, autoencoder, encoder = parts
+    wired, names = (model, vae, text_encoder), (model_, vae_, text_encoder_)
+    diffusion, autoencoder, encoder = parts_of(ctx, Z_IMAGE, wired, names)
     if lora:
         diffusion = with_adapters(diffusion, lora)
     positive = Conditioning(prompt, encoder)
     ctx.render.encode_text(positive, ctx)
+    if mask is not None and image is None:
+        message = "a mask needs a picture to keep: wire 'image' too, or unwire 'mask'"
+        raise InvalidParam(message, port="mask")
     if image is None:
-        latent = Latent(_snapped(ctx, "width", width), _snapped(ctx, "height", height))
+        latent = Latent(snapped(ctx, "width", width), snapped(ctx, "height", height))
     else:
         latent = ctx.render.encode_image(autoencoder, single_image(ctx, image), ctx)
+    if mask is not None:
+        latent = noise_mask(ctx, latent, mask)
     job = SampleJob(
         model=diffusion,
         positive=positive,
@@ -103,42 +109,4 @@ def z_image_turbo(
         denoise=1.0 if image is None else strength,
     )
     result = run_job(ctx, job)
-    images = ctx.render.decode(autoencoder, result.latent, ctx)
-    ctx.describe(
-        prompt=prompt,
-        width=images[0].width,
-        height=images[0].height,
-        model=diffusion.name,
-        vae=autoencoder.name,
-        text_encoder=encoder.name,
-    )
-    if lora:
-        ctx.describe(loras=[{"file": entry.name, "strength": entry.strength} for entry in lora])
-    return images[0] if len(images) == 1 else ImageBatch(images)
-
-
-def _parts(
-    ctx: NodeContext,
-    wired: tuple[ComponentRef | None, ComponentRef | None, ComponentRef | None],
-    names: tuple[str, str, str],
-) -> tuple[ComponentRef, ComponentRef, ComponentRef]:
-    """Diffusion model, VAE and text encoder: what is wired, else named, else what fits best."""
-    model = wired[0] or ctx.components.find(Role.DIFFUSION_MODEL, names[0], family=Z_IMAGE)
-    vae, text_encoder = wired[1], wired[2]
-    if vae is None and names[1]:
-        vae = ctx.components.find(Role.VAE, names[1], family=Z_IMAGE)
-    if text_encoder is None and names[2]:
-        text_encoder = ctx.components.find(Role.TEXT_ENCODER, names[2], family=Z_IMAGE)
-    if vae is None or text_encoder is None:
-        fitting_vae, fitting_encoder = ctx.components.companions(model)
-        vae = vae or fitting_vae
-        text_encoder = text_encoder or fitting_encoder
-    return model, vae, text_encoder
-
-
-def _snapped(ctx: NodeContext, name: str, value: int) -> int:
-    """The next lower multiple of 16 pixels (latent factor 8, patches of 2)."""
-    snapped = max(_SIZE_STEP, value // _SIZE_STEP * _SIZE_STEP)
-    if snapped != value:
-        ctx.warn(f"{name} {value} is not a multiple of {_SIZE_STEP}; {snapped} was used.")
-    return snapped
+    return decoded(ctx, (diffusion, autoencoder, encoder), result.latent, prompt, lora)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from inline_core.loading.architectures.architecture import Architecture, Config, ratio_of
+from inline_core.loading.architectures.architecture import (
+    Architecture,
+    Config,
+    ratio_of,
+    whole_numbers,
+)
 from inline_core.loading.architectures.shapes import Shapes
 from inline_core.loading.component import Role
 
@@ -41,6 +46,16 @@ def _config(shapes: Shapes) -> Config:
     }
 
 
+def _geometry(shapes: Shapes, config: Config) -> dict[str, int]:
+    """Sizes as the VAE and the text encoder count them.
+
+    A token is a patch of 2 x 2 latents; three layers of the encoder are joined for each token.
+    """
+    sizes = whole_numbers(shapes, config)
+    channels, features = config["in_channels"] // 4, config["joint_attention_dim"] // 3
+    return sizes | {"in_channels": channels, "cap_feat_dim": features}
+
+
 def _variant(_: Shapes, config: Config) -> str:
     key = (config["num_attention_heads"], config["num_layers"], config["num_single_layers"])
     return _VARIANTS.get(key, "")
@@ -56,5 +71,6 @@ FLUX_2: Final = Architecture(
     ),
     class_name="Flux2Transformer2DModel",
     config=_config,
+    geometry=_geometry,
     variant=_variant,
 )

@@ -82,7 +82,7 @@ def test_another_family_is_named(models: Path) -> None:
     with pytest.raises(ModelFileInvalid) as caught:
         catalog(models).find(MODEL, "f.safetensors")
     assert "FLUX.1" in caught.value.message
-    assert "Z-Image is needed here" in caught.value.message
+    assert "Z-Image or FLUX.2 is needed here" in caught.value.message
 
 
 def test_a_name_that_is_not_there(models: Path) -> None:

@@ -1,0 +1,143 @@
+"""What FLUX.2 is, without torch: its latent space, its schedule, its variants' defaults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from inline_core.devices.budget import Workload
+from inline_core.loading.component import Role
+from inline_core.loading.rules import FamilyRules, RequiredFile, Requirement
+from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
+from inline_core.sampling.footprint import picture_workload
+from inline_core.sampling.sigmas.published import flux2_mu
+from inline_core.sampling.sigmas.tables import FLUX_SIZE, FluxTable
+
+# Patches of 2 x 2 latents of the VAE, normalised by the statistics in its file.
+FLUX_2_SPACE: Final = LatentSpace("flux2", channels=128, factor=16, scaling=1.0, shift=0.0)
+_VAE_CHANNELS: Final = 32
+
+
+def _defaults(steps: int, guidance: float) -> dict[str, Any]:
+    """Params of a variant; guidance 1 means none, as the distilled models want it."""
+    return {"width": 1024, "height": 1024, "steps": steps, "guidance": guidance}
+
+
+_DISTILLED: Final = _defaults(4, 1.0)
+_BASE: Final = _defaults(50, 4.0)
+
+_REPO: Final = "Comfy-Org/flux2-klein-4B"
+_TOKENIZER_REPO: Final = "Qwen/Qwen3-4B"
+
+
+def _file(category: str, name: str) -> tuple[RequiredFile, ...]:
+    return (RequiredFile(_REPO, f"split_files/{category}/{name}", name),)
+
+
+_REQUIREMENTS: Final = (
+    Requirement(
+        id="diffusion",
+        label="Diffusion model (klein 4B)",
+        category="diffusion_models",
+        role=Role.DIFFUSION_MODEL,
+        files=_file("diffusion_models", "flux-2-klein-4b.safetensors"),
+        size_bytes=7_751_000_000,
+    ),
+    Requirement(
+        id="vae",
+        label="VAE",
+        category="vae",
+        role=Role.VAE,
+        files=_file("vae", "flux2-vae.safetensors"),
+        size_bytes=336_000_000,
+    ),
+    Requirement(
+        id="text_encoder",
+        label="Text encoder",
+        category="text_encoders",
+        role=Role.TEXT_ENCODER,
+        files=_file("text_encoders", "qwen_3_4b.safetensors"),
+        size_bytes=8_040_000_000,
+    ),
+    # On its own: who has the weights under another name needs only these few megabytes.
+    Requirement(
+        id="tokenizer",
+        label="Tokenizer of the text encoder",
+        category="text_encoders",
+        role=None,
+        files=tuple(
+            RequiredFile(_TOKENIZER_REPO, name, f"qwen_3_4b.tokenizer/{name}")
+            for name in ("tokenizer.json", "tokenizer_config.json")
+        ),
+        size_bytes=11_430_000,
+    ),
+)
+
+RULES: Final = FamilyRules(
+    name="flux-2",
+    label="FLUX.2",
+    vae_family="autoencoder-kl-flux-2",
+    latent_channels=_VAE_CHANNELS,
+    text_encoder_family="qwen3",
+    defaults=MappingProxyType(
+        {
+            # Shapes do not tell the base models from the distilled ones: the first are meant.
+            "klein-4b": _DISTILLED,
+            "klein-4b-base": _BASE,
+            "klein-9b": _DISTILLED,
+            "klein-9b-base": _BASE,
+            "dev": _BASE,
+        }
+    ),
+    requirements=_REQUIREMENTS,
+)
+
+_TEXT_TOKENS: Final = 512
+_ENCODER_LAYERS: Final = 36  # of Qwen3 4B and 8B
+# A single-stream block has q, k, v and both halves of its feed-forward part in one tensor of 9
+# widths; beside it live input and norm, q and k with positions, the output of attention, the
+# product of the halves, and what goes into the last matrix.  Counted on the meta device at the
+# sizes of klein 4B and 9B: 21.6 to 22.2 widths a token; this gives 24.
+_LIKE_FEED_FORWARD: Final = 4.5
+_LARGEST_MATRIX: Final = 9
+
+
+def table(width: int, height: int, steps: int) -> FluxTable:
+    """FLUX.2's sigmas: mu is fitted to the picture and the number of steps.
+
+    As many entries as `steps` divides, so that every n-th one is exactly at its share of the time.
+    """
+    size = steps * max(1, round(FLUX_SIZE / steps))
+    return FluxTable(flux2_mu(steps, width, height), size)
+
+
+def workload(size: PassSize) -> Workload:
+    """Picture and text tokens go through the same blocks; the text always has its full length."""
+    factor = FLUX_2_SPACE.factor
+    tokens = (size.width // factor) * (size.height // factor) + _TEXT_TOKENS
+    tokens += size.reference_pixels // factor**2
+    width = size.geometry["num_attention_heads"] * size.geometry["attention_head_dim"]
+    ffn_width = int(width * _LIKE_FEED_FORWARD)
+    work = picture_workload(
+        tokens=tokens * size.members,
+        width=width,
+        ffn_width=ffn_width,
+        text=(_TEXT_TOKENS, size.geometry["cap_feat_dim"], _ENCODER_LAYERS),
+        size=(size.width, size.height),
+        channels=size.decoder_channels,
+    )
+    unpacked = width * (_LARGEST_MATRIX * width - ffn_width)
+    return replace(work, denoise_values=work.denoise_values + unpacked)
+
+
+FLUX_2: Final = ModelFamily(
+    rules=RULES,
+    space=FLUX_2_SPACE,
+    table=table,
+    size_multiple=16,
+    runtime="inline_core.families.flux2.components",
+    workload=workload,
+    guidance_input="guidance_embeds",
+    looks_at_references=True,
+)

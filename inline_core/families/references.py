@@ -1,0 +1,49 @@
+"""Pictures that a model looks at beside the prompt: checked, counted, and put into its inputs.
+
+Never imports torch itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from inline_core.errors import InvalidParam
+from inline_core.sampling.family import ModelFamily
+from inline_core.sampling.job import SampleJob
+
+
+def check_references(job: SampleJob, family: ModelFamily) -> None:
+    """Raise InvalidParam if the family cannot look at what the job refers to."""
+    references = job.positive.references
+    if references and not family.looks_at_references:
+        message = f"{family.rules.label} does not look at reference images: leave them out"
+        raise InvalidParam(message, port="positive")
+    for latent in references:
+        if latent.space != family.space.name:
+            message = (
+                f"a reference image is in latent space {latent.space}; {family.rules.label} needs "
+                f"{family.space.name}: encode it with the VAE of the model"
+            )
+            raise InvalidParam(message, port="positive")
+
+
+def reference_pixels(job: SampleJob) -> int:
+    """Pixels of all references of a job."""
+    return sum(latent.width * latent.height for latent in job.positive.references)
+
+
+def speed_suffix(job: SampleJob) -> str:
+    """What references add to the kind of a forward pass."""
+    pixels = reference_pixels(job)
+    return f" references{pixels}" if pixels else ""
+
+
+def with_references(family: ModelFamily, job: SampleJob, device: str, encoded: Any) -> Any:
+    """An encoded prompt with the references of its job; without any it stays as it is."""
+    references = job.positive.references
+    if encoded is None or not references:
+        return encoded
+    runtime = importlib.import_module(family.runtime)
+    samples = [latent.samples[:1].to(device) for latent in references]  # each (1, c, h, w)
+    return runtime.with_references(encoded, samples)
