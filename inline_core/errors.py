@@ -85,6 +85,12 @@ class InvalidAsset(InlineError):
     code = "invalid_asset"
 
 
+class NoRecipe(InlineError):
+    """The file holds no graph of this program: nothing can be started from it."""
+
+    code = "no_recipe"
+
+
 class Conflict(InlineError):
     """The request contradicts what is stored (a reused `clientRunId`, a finished run)."""
 

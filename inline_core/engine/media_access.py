@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from inline_core.runs.queries import Queries
 from inline_core.takes.files import ContentFiles, confined, sha256_of
 
 _ALPHA = 3
+_ASSET_ID = re.compile(r"sha256-([0-9a-f]{64})")
 _LUMA = np.array([0.2126, 0.7152, 0.0722])  # Rec. 709
 
 
@@ -79,6 +81,16 @@ class MediaAccess:
         except InvalidAsset:
             return "invalid"
 
+    def presence(self, reference: object) -> tuple[str | None, bool]:
+        """Content hash of what a reference names (None: not known), and whether it is there."""
+        try:
+            path, sha256 = self._resolve(reference, "file")
+        except InvalidAsset:
+            named = reference.get("id") if isinstance(reference, Mapping) else None
+            known = isinstance(named, str) and _ASSET_ID.fullmatch(named)
+            return (known[1] if known else None), False
+        return sha256, path.is_file()
+
     def _decode(self, path: Path) -> Image:
         try:
             data = path.read_bytes()
@@ -90,7 +102,8 @@ class MediaAccess:
     def _resolve(self, reference: object, kind: str) -> tuple[Path, str]:
         ref = reference.get("ref") if isinstance(reference, Mapping) else None
         key = reference.get("path" if ref == "path" else "id") if ref else None  # type: ignore[attr-defined]
-        if ref not in {"asset", "take", "path"} or not isinstance(key, str) or not key:
+        known = isinstance(ref, str) and ref in {"asset", "take", "path"}
+        if not known or not isinstance(key, str) or not key:
             article = "An" if kind[0] in "aeiou" else "A"
             message = (
                 f"{article} {kind} input node needs a valid asset reference: "

@@ -22,7 +22,7 @@ class Plan:
 
     `reused` holds the takes of nodes that were made before; `needed` are the nodes whose outputs
     somebody reads; a node that is neither reused nor needed is skipped, since only reused nodes
-    would have read it.
+    would have read it.  `inner` nodes make pictures that are only selected from: no takes.
     """
 
     graph: Graph
@@ -33,6 +33,12 @@ class Plan:
     reused: Mapping[str, tuple[Take, ...]]
     needed: frozenset[str]
     readers: Mapping[str, int]
+    inner: frozenset[str] = frozenset()
+
+    def makes_takes(self, node_id: str) -> bool:
+        """Whether what this node makes is stored as takes."""
+        kind = self.specs[self.graph.by_id[node_id].type].output_kind
+        return kind in {"image", "video", "audio"} and node_id not in self.inner
 
 
 def make_plan(
@@ -53,7 +59,8 @@ def make_plan(
         found = cached_takes([keys[node_id] for node_id in makers])
         reused = {node_id: found[keys[node_id]] for node_id in makers if keys[node_id] in found}
     needed, readers = _needed(graph, body.order, target, reused)
-    return Plan(graph, body.order, specs, body.params, keys, reused, needed, readers)
+    inner = _inner(graph, body.order, target, specs)
+    return Plan(graph, body.order, specs, body.params, keys, reused, needed, readers, inner)
 
 
 def _makes_takes(spec: NodeSpec) -> bool:
@@ -74,3 +81,16 @@ def _needed(
                 needed.add(edge.source)
                 readers[edge.source] = readers.get(edge.source, 0) + 1
     return frozenset(needed), readers
+
+
+def _inner(
+    graph: Graph, order: tuple[str, ...], target: str, specs: Mapping[str, NodeSpec]
+) -> frozenset[str]:
+    """Nodes all of whose readers select from what they make; never the target."""
+    selected: set[str] = set()
+    used: set[str] = {target}
+    for node_id in order:
+        node = graph.by_id[node_id]
+        readers = selected if specs[node.type].selects else used
+        readers.update(edge.source for edges in node.inputs.values() for edge in edges)
+    return frozenset(selected - used)

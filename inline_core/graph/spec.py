@@ -81,6 +81,8 @@ class NodeSpec:
     needs: tuple[str, ...] = ()
     # False: results are never reused (the node reads something outside the graph).
     cacheable: bool = True
+    # True: it gives some of the pictures it gets, unchanged; those it leaves out are no takes.
+    selects: bool = False
     _inputs_by_id: Mapping[str, PortSpec] = field(init=False, repr=False, compare=False)
     _outputs_by_id: Mapping[str, PortSpec] = field(init=False, repr=False, compare=False)
     _params_by_key: Mapping[str, ParamSpec] = field(init=False, repr=False, compare=False)

@@ -21,6 +21,7 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "invalid_graph": 422,
     "invalid_param": 422,
     "invalid_asset": 422,
+    "no_recipe": 422,
     "malformed_json": 400,
     "unauthorized": 401,
     "forbidden": 403,

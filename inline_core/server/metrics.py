@@ -38,11 +38,34 @@ class _Numbers(Collector):
         yield _gauge("inline_value_cache_bytes", "Values kept between nodes.", cache.size_bytes)
         yield _gauge("inline_value_cache_hits", "Values found in the cache.", cache.hits)
         yield _gauge("inline_value_cache_misses", "Values not found.", cache.misses)
-        yield from _nested("inline_render", services.render.stats())
+        render = services.render.stats()
+        sampler = dict(render.get("sampler") or {})
+        yield _speeds(sampler.pop("speeds", {}))
+        yield _refused(sampler.pop("refused", {}))
+        yield from _nested("inline_render", {**render, "sampler": sampler})
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value=value)
+
+
+def _speeds(speeds: Mapping[str, Mapping[str, float]]) -> Metric:
+    """What batching gains: seconds a row by how many rows share a forward pass."""
+    text = "Seconds a row of a forward pass takes, by rows in the pass."
+    metric = GaugeMetricFamily("inline_sampler_row_seconds", text, labels=["kind", "rows"])
+    for kind, known in speeds.items():
+        for rows, milliseconds in known.items():
+            metric.add_metric([kind, rows], milliseconds / 1e3)
+    return metric
+
+
+def _refused(refused: Mapping[str, int]) -> Metric:
+    """Why waiting jobs could not join the running batch."""
+    text = "Jobs that could not join the running batch at first, by reason."
+    metric = GaugeMetricFamily("inline_sampler_refused", text, labels=["reason"])
+    for reason, count in refused.items():
+        metric.add_metric([reason], count)
+    return metric
 
 
 def _nested(prefix: str, values: Mapping[str, Any]) -> Iterator[Metric]:

@@ -258,6 +258,46 @@ class QueueReply(Wire):
     runs: list[RunHeadModel]
 
 
+class RecipeAssetModel(Wire):
+    """An input file of a recipe; `sha256` is null where it is not known."""
+
+    node: str
+    param: str
+    sha256: str | None
+    available: bool
+
+
+class _RecipeBase(Wire):
+    graph: GraphModel
+    target: str
+    index: int | None = Field(description="Which picture of its node it was; 0 is the first.")
+    count: int | None = Field(description="How many pictures the node made at that port.")
+    version: str | None = Field(description="The Inline Core that made it.")
+    params: dict[str, Any]
+    provenance: dict[str, Any]
+    assets: list[RecipeAssetModel]
+
+
+class RecipeModel(_RecipeBase):
+    """A graph whose target makes one picture again; `warnings`: what is missing for it here."""
+
+    warnings: list[ProblemModel]
+
+
+class ImportReport(Wire):
+    """Where a graph came from, and what is missing for it here."""
+
+    source: Literal["inline-core"]
+    version: str | None
+    warnings: list[ProblemModel]
+
+
+class ImportReply(_RecipeBase):
+    """A graph out of a file."""
+
+    report: ImportReport
+
+
 class AssetModel(Wire):
     """An upload."""
 

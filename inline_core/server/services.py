@@ -60,6 +60,7 @@ class Services:
     log: EventLog
     takes: ContentFiles
     assets: ContentFiles
+    media: MediaAccess
     board: ProgressBoard
     cache: ValueCache
     hub: StreamHub
@@ -204,6 +205,7 @@ def build_services(settings: Settings, specs: Mapping[str, NodeSpec] | None = No
         log=log,
         takes=takes,
         assets=assets,
+        media=media,
         board=board,
         cache=cache,
         hub=hub,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 from starlette.concurrency import run_in_threadpool
 
-from inline_core.engine.progress import ProgressBoard
+from inline_core.engine.progress import Preview, ProgressBoard
 from inline_core.errors import InlineError
 from inline_core.runs.events import Event, EventType
 from inline_core.runs.log import EventLog
@@ -159,7 +159,7 @@ class StreamHub:
                 for preview in previews:
                     feed.version = max(feed.version, preview.version)
                     feed.order += 1
-                    frame = preview_frame(feed.run_id, preview.node_id, preview.step, preview.jpeg)
+                    frame = preview_frame(feed.run_id, preview)
                     feed.previews[preview.node_id] = (feed.order, frame)
                 for event in events:
                     self._append(feed, event, takes)
@@ -325,15 +325,15 @@ def make_frame(event: Event, takes: dict[str, Take]) -> Frame:
     return Frame(text, event.type.value, event.seq, terminal=event.type.is_terminal)
 
 
-def preview_frame(run_id: str, node_id: str, step: int | None, jpeg: bytes) -> Frame:
-    """A binary frame: length of a JSON header (4 bytes, big endian), the header, the JPEG."""
+def preview_frame(run_id: str, preview: Preview) -> Frame:
+    """A binary frame: length of a JSON header (4 bytes, big endian), the header, the picture."""
     header = json.dumps(
         {
             "type": "preview",
             "runId": run_id,
-            "nodeId": node_id,
-            "step": step,
-            "mediaType": "image/jpeg",
+            "nodeId": preview.node_id,
+            "step": preview.step,
+            "mediaType": preview.media_type,
         }
     ).encode()
-    return Frame(None, "preview", binary=struct.pack(">I", len(header)) + header + jpeg)
+    return Frame(None, "preview", binary=struct.pack(">I", len(header)) + header + preview.data)

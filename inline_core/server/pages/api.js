@@ -68,6 +68,8 @@ export const api = {
 	queue: (verb) => request("POST", `v1/queue/${verb}`),
 	takes: (cursor) => request("GET", `v1/takes?limit=24${cursor ? `&cursor=${part(cursor)}` : ""}`),
 	deleteTake: (id) => request("DELETE", `v1/takes/${part(id)}`),
+	recipe: (id) => request("GET", `v1/takes/${part(id)}/graph`),
+	import: (body) => request("POST", "v1/import", { body, timeout: 0 }),
 	upload: (body) =>
 		request("POST", `v1/assets?name=${part(body.name.slice(-60))}`, { body, timeout: 0 }),
 };

@@ -1,5 +1,5 @@
 /** The form: which node, the prompt, its params, and the run they make. */
-/** @import {Descriptor, Field, Problem} from "./types" */
+/** @import {Descriptor, Field, Problem, Recipe} from "./types" */
 import { api, ApiError, inWords, Unreachable } from "./api.js";
 import { byId, el, setProblem } from "./dom.js";
 import { askable, makeField } from "./fields.js";
@@ -118,6 +118,21 @@ export class RunForm {
 		this.image.set(null);
 		this.build(params);
 		this.prompt.focus();
+	}
+
+	/** Fill the form from a recipe; false if it cannot show all of it. @param {Recipe} recipe */
+	load({ graph, target }) {
+		const nodes = new Map(graph.nodes.map((node) => [node.id, node]));
+		const { type, params, inputs = {} } = nodes.get(target);
+		if (!this.models.has(type)) return false;
+		const sources = Object.entries(inputs).map(([port, edges]) => [port, nodes.get([edges].flat()[0]?.from)]);
+		const { prompt, image, ...more } = Object.fromEntries(sources);
+		const asset = image?.params?.asset;
+		const start = !image || (image.type === "input/image" && ["asset", "take"].includes(asset?.ref));
+		if (prompt?.type !== "input/text" || !start || Object.keys(more).length) return false;
+		this.fill(type, { ...params, prompt: prompt.params?.text || "" });
+		if (image) this.image.set({ ref: asset.ref, id: asset.id, name: "the start image of the recipe" });
+		return true;
 	}
 
 	/** The body of POST /v1/runs. */

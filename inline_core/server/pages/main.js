@@ -4,6 +4,7 @@ import { api, onConnection } from "./api.js";
 import { byId } from "./dom.js";
 import { RunForm } from "./form.js";
 import { Queue } from "./queue.js";
+import { Recipes } from "./recipe.js";
 import { RunView } from "./run.js";
 import { showModels, Status } from "./status.js";
 import { altOf, Gallery } from "./takes.js";
@@ -15,9 +16,10 @@ let found = { files: [], warnings: [] };
 const gallery = new Gallery((take) => viewer.open(take));
 const viewer = new Viewer(gallery, {
 	async reuse(take) {
-		// The run knows by which node, unless it is deleted.
-		const run = await api.run(take.runId).catch(() => null);
-		form.fill(run?.meta.page?.type, take.params);
+		const recipe = await api.recipe(take.id).catch(() => null);
+		if (recipe) recipes.load(recipe, altOf(take).slice(0, 80), recipe.warnings);
+		// Its run is deleted: what the take itself tells.
+		else form.fill(null, take.params);
 	},
 	startFrom(take) {
 		form.image.set({ ref: "take", id: take.id, name: altOf(take).slice(0, 80) });
@@ -40,6 +42,7 @@ const form = new RunForm((runId, meta) => {
 	}
 	status.poll();
 });
+const recipes = new Recipes(form);
 const status = new Status((health, changed) => {
 	queue.setCounts(health.queue);
 	if (changed.models) loadModels();

@@ -24,6 +24,8 @@ export interface RunHead {
 export interface Run extends RunHead {
   nodes: Record<string, any>; takes: Take[]; seeds: Record<string, number>; warnings: Problem[];
 }
+/** A graph that makes one picture again. */
+export interface Recipe { graph: { nodes: any[] }; target: string }
 /** A picture of the server that a run starts from. */
 export interface Start { ref: "asset" | "take"; id: string; name: string }
 export interface Field {
@@ -44,6 +46,8 @@ export interface Api {
   queue(verb: "pause" | "resume"): Promise<{ paused: boolean }>;
   takes(cursor: string | null): Promise<{ takes: Take[]; nextCursor: string | null }>;
   deleteTake(id: string): Promise<null>;
+  recipe(id: string): Promise<Recipe & { warnings: Problem[] }>;
+  import(body: File): Promise<Recipe & { report: { warnings: Problem[] } }>;
   upload(body: File): Promise<{ id: string; kind: string }>;
 }
 export type Listener = (state: "up" | "down" | "refused", message?: string) => void;

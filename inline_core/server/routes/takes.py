@@ -141,13 +141,13 @@ async def upload_asset(
         raise UnsupportedMediaType(message)
     limit = services.settings.max_upload_mb * MIB
     with services.assets.incoming(limit, "INLINE_MAX_UPLOAD_MB") as incoming:
-        await _receive(request.stream(), incoming)
+        await receive(request.stream(), incoming)
         asset = await asyncio.to_thread(_keep, services, incoming, name)
     stored = await asyncio.wrap_future(services.library.add_asset(asset))
     return JSONResponse(asset_json(stored))
 
 
-async def _receive(stream: AsyncIterator[bytes], incoming: IncomingFile) -> None:
+async def receive(stream: AsyncIterator[bytes], incoming: IncomingFile) -> None:
     """Stream to the disk; blocking writes leave the event loop."""
     pending = bytearray()
     with disk_errors("the upload"):

@@ -1,0 +1,42 @@
+"""Pictures to pictures."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from inline_core.errors import InvalidParam
+from inline_core.graph.ports import PortKind
+from inline_core.media.values import Image, ImageBatch
+from inline_core.nodes.base import NodeContext, Param, Port, node
+
+
+@node(
+    "image/from-batch",
+    title="Pick from Batch",
+    category="Image",
+    icon="image",
+    outputs=[Port(PortKind.IMAGE)],
+    output_kind="image",
+    selects=True,
+)
+def from_batch(
+    ctx: NodeContext,  # noqa: ARG001
+    image: Image | ImageBatch,
+    *,
+    index: Annotated[int, Param(min=0, max=4095, step=1)] = 0,
+    length: Annotated[int, Param(min=1, max=4096, step=1)] = 1,
+) -> Image | ImageBatch:
+    """Take `length` pictures of a batch, from number `index` on (0 is the first).
+
+    The others are no takes, unless something else uses them.
+    Raises: InvalidParam if the batch is shorter.
+    """
+    images = image.images if isinstance(image, ImageBatch) else (image,)
+    if index + length > len(images):
+        message = (
+            f"the batch has {len(images)} pictures; {length} from number {index} on "
+            "are not there (the first is number 0)"
+        )
+        raise InvalidParam(message, param="index")
+    picked = images[index : index + length]
+    return picked[0] if length == 1 else ImageBatch(picked)
