@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-_PREVIEW_INTERVAL_S = 0.1
+import structlog
+
+from inline_core.engine.preview_pace import PreviewPace
+
+# Enough to tell a WebP, which moving previews are, from a JPEG.
+_WEBP_START: Final = 12
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +32,18 @@ class NodeProgress:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The newest preview picture of a node (JPEG bytes)."""
+    """The newest preview of a node: a JPEG, or an animated WebP."""
 
     node_id: str
-    jpeg: bytes
+    data: bytes
     version: int
     step: int | None
+
+    @property
+    def media_type(self) -> str:
+        """`image/jpeg` or `image/webp`, by its first bytes."""
+        head = self.data[:_WEBP_START]
+        return "image/webp" if head[:4] == b"RIFF" and head[8:] == b"WEBP" else "image/jpeg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +56,12 @@ class Overview:
 
 @dataclass(slots=True)
 class _RunProgress:
+    pace: PreviewPace
     finished: set[str] = field(default_factory=set)
     slots: dict[str, NodeProgress] = field(default_factory=dict)
     previews: dict[str, Preview] = field(default_factory=dict)
     version: int = 0
     watchers: int = 0
-    preview_at: float = 0.0
 
 
 class ProgressBoard:
@@ -62,6 +74,7 @@ class ProgressBoard:
         self._notify = notify
         self._runs: dict[str, _RunProgress] = {}
         self._watchers: dict[str, int] = {}
+        self._preview_cost_s = 0.0
         self._lock = threading.Lock()
 
     def update(
@@ -78,7 +91,7 @@ class ProgressBoard:
     ) -> None:
         """Overwrite the slot of a node; a fraction lower than the last one is raised to it."""
         with self._lock:
-            run = self._runs.setdefault(run_id, _RunProgress())
+            run = self._of(run_id)
             before = run.slots.get(node_id)
             floor = before.fraction if before is not None else 0.0
             run.version += 1
@@ -97,7 +110,7 @@ class ProgressBoard:
     def finish(self, run_id: str, node_id: str) -> None:
         """A node is complete; its slot stays as it was for those who still have to read it."""
         with self._lock:
-            self._runs.setdefault(run_id, _RunProgress()).finished.add(node_id)
+            self._of(run_id).finished.add(node_id)
 
     def overview(self, run_id: str) -> Overview:
         """How far a running run is; it never falls."""
@@ -112,20 +125,26 @@ class ProgressBoard:
             return Overview(len(run.finished), current)
 
     def offer_preview(self, run_id: str, node_id: str, encode: Callable[[], bytes]) -> None:
-        """Encode and keep a preview, if somebody watches and the last one is old enough."""
+        """Encode and keep a preview, if somebody watches and `PreviewPace` lets it.
+
+        One that cannot be made is left out: a preview never ends a run.
+        """
         with self._lock:
             run = self._runs.get(run_id)
-            now = time.monotonic()
             watched = self._watchers.get(run_id, 0) > 0
-            if run is None or not watched or now - run.preview_at < _PREVIEW_INTERVAL_S:
+            if run is None or not watched or not run.pace.due():
                 return
-            run.preview_at = now
-        jpeg = encode()
+        try:
+            data = run.pace.make(encode)
+        except Exception as error:  # noqa: BLE001 - whatever a model or an encoder may raise
+            _log.warning("a preview was left out", run=run_id, node=node_id, why=str(error))
+            return
         with self._lock:
+            self._preview_cost_s = run.pace.cost_s
             run.version += 1
             slot = run.slots.get(node_id)
             step = slot.step if slot is not None else None
-            run.previews[node_id] = Preview(node_id, jpeg, run.version, step)
+            run.previews[node_id] = Preview(node_id, data, run.version, step)
         self._notify(run_id)
 
     def watch(self, run_id: str, change: int) -> None:
@@ -152,6 +171,13 @@ class ProgressBoard:
             slots = [slot for slot in run.slots.values() if slot.version > version]
             previews = [entry for entry in run.previews.values() if entry.version > version]
         return sorted(slots, key=lambda slot: slot.version), previews
+
+    def _of(self, run_id: str) -> _RunProgress:
+        """The progress of a run, from now on if there was none (under the lock)."""
+        run = self._runs.get(run_id)
+        if run is None:
+            run = self._runs[run_id] = _RunProgress(PreviewPace(self._preview_cost_s))
+        return run
 
     def forget(self, run_id: str) -> None:
         """The run is over."""

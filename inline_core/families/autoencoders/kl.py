@@ -16,6 +16,7 @@ from diffusers import AutoencoderKL
 from inline_core.errors import ModelFileInvalid, NotFinite
 from inline_core.families.autoencoders.kl_keys import vae_sources
 from inline_core.loading.identify import count_blocks
+from inline_core.loading.interruption import Interruption
 from inline_core.loading.stream import LoadPlan, fill
 from inline_core.sampling.family import LatentSpace
 
@@ -33,19 +34,23 @@ class VaeRuntime:
     def __init__(self, model: Any, space: LatentSpace) -> None:
         self._model = model
         self.space = space
-        self._scaling = float(model.config.scaling_factor)
-        self._shift = float(model.config.shift_factor or 0.0)
+        self.interruption = Interruption(_blocks(model))
+        # Those of FLUX.2 have neither (see `kl_flux2`).
+        self._scaling = float(model.config.get("scaling_factor") or 1.0)
+        self._shift = float(model.config.get("shift_factor") or 0.0)
         model.tile_sample_min_size = TILE_PIXELS
-        model.tile_latent_min_size = TILE_PIXELS // space.factor
+        model.tile_latent_min_size = TILE_PIXELS >> (len(model.config.block_out_channels) - 1)
 
     def decode_raw(self, latents: Tensor, *, tiled: bool = False) -> Tensor:
         """Normalised latents (n, c, h, w) -> pixels (n, 3, 8h, 8w) float32, about -1..1.
 
         `tiled` decodes overlapping tiles of 512 pixels and blends them: a fraction of the memory.
         """
-        raw = latents.to(self._model.device, self._model.dtype) / self._scaling + self._shift
-        self._model.use_tiling = tiled
-        pixels: Tensor = self._model.decode(raw, return_dict=False)[0]
+        raw = self._raw(latents.to(self._model.device))
+        # Not by the model's switch: previews decode on other threads at the same time.
+        large = max(raw.shape[-2:]) > self._model.tile_latent_min_size
+        decode = self._model.tiled_decode if tiled and large else self._model.decode
+        pixels: Tensor = decode(raw, return_dict=False)[0]
         return pixels.float()
 
     def decode(self, latents: Tensor, *, tiled: bool = False) -> NDArray[np.uint8]:
@@ -71,8 +76,28 @@ class VaeRuntime:
         """Pixels (n, 3, 8h, 8w) float32 in -1..1 -> normalised latents (n, c, h, w) on the CPU."""
         self._model.use_tiling = tiled
         inputs = images.to(self._model.device, self._model.dtype)
-        raw: Tensor = self._model.encode(inputs).latent_dist.mode()  # (n, c, h, w)
-        return ((raw.float() - self._shift) * self._scaling).cpu()
+        try:
+            raw: Tensor = self._model.encode(inputs).latent_dist.mode()  # (n, c, h, w)
+        finally:
+            self._model.use_tiling = False
+        return self._normalised(raw.float()).cpu()
+
+    def _raw(self, latents: Tensor) -> Tensor:
+        """What the model decodes, in its precision, from normalised latents."""
+        return latents.to(self._model.dtype) / self._scaling + self._shift
+
+    def _normalised(self, raw: Tensor) -> Tensor:
+        """What the sampler works on, from what the model encoded to."""
+        return (raw - self._shift) * self._scaling
+
+
+def _blocks(model: Any) -> list[Any]:
+    """The residual blocks and attentions of both halves."""
+    halves = (model.encoder.down_blocks, model.decoder.up_blocks)
+    stages = [stage for half in halves for stage in half]
+    stages += [model.encoder.mid_block, model.decoder.mid_block]
+    inner = [block for stage in stages for block in stage.resnets]
+    return inner + [a for s in stages for a in (getattr(s, "attentions", None) or ()) if a]
 
 
 def vae_config(plan: LoadPlan, space: LatentSpace) -> dict[str, Any]:

@@ -55,4 +55,4 @@ def test_previews_are_made_only_for_watchers() -> None:
     board.offer_preview("r", "n", encode)
     board.offer_preview("r", "n", encode)
     assert made == [1], "at most ten a second"
-    assert board.changed("r", 0)[1][0].jpeg == b"x"
+    assert board.changed("r", 0)[1][0].data == b"x"

@@ -15,6 +15,7 @@ from inline_core.families.registry import (
     model_roots,
 )
 from inline_core.loading.component import ComponentRef, Role
+from inline_core.sampling.sigmas.tables import FlowTable
 from inline_core.settings import Settings
 
 WITHOUT_TORCH = """
@@ -22,7 +23,8 @@ import importlib, sys
 for name in ("torch", "diffusers", "transformers", "safetensors", "numpy"):
     sys.modules[name] = None
 for name in ("engine.render", "families.registry", "loading.catalog", "loading.identify",
-             "loading.header", "sampling.schedules", "sampling.job", "devices.policy"):
+             "loading.header", "sampling.sigmas.schedules", "sampling.solvers",
+             "sampling.job", "devices.policy"):
     importlib.import_module("inline_core." + name)
 from inline_core.engine.render import TorchRender, missing_libraries
 from inline_core.errors import RuntimeMissing
@@ -59,7 +61,7 @@ def test_families_are_found_by_their_parts() -> None:
     assert family_reading(reference(Role.TEXT_ENCODER, "qwen3")) is z_image
     assert family_reading(reference(Role.TEXT_ENCODER, "t5")) is None
     assert family_decoding(reference(Role.VAE, "autoencoder-kl"), "flux") is z_image
-    with pytest.raises(ModelFileInvalid, match="only Z-Image"):
+    with pytest.raises(ModelFileInvalid, match=r"only Z-Image, FLUX\.2"):
         family_of(reference(Role.DIFFUSION_MODEL, "flux-1"))
     with pytest.raises(ModelFileInvalid, match="does not read latents"):
         family_decoding(reference(Role.VAE, "autoencoder-kl"), "wan")
@@ -84,5 +86,5 @@ def test_defaults_of_the_variants() -> None:
         "guidance": 0.0,
         "shift": 3.0,
     }
-    assert family.schedule_shift == 3.0
+    assert family.table(1024, 1024, 8) == FlowTable(3.0)
     assert (family.space.scaling, family.space.shift) == (0.3611, 0.1159)
