@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Result, noise
-from benchmarks.scenarios import footprint, graphs, load, models, start, streams, submit, takes
+from benchmarks.scenarios import (
+    footprint,
+    graphs,
+    load,
+    models,
+    preview,
+    sampler,
+    start,
+    streams,
+    submit,
+    takes,
+)
 
 SCENARIOS: tuple[Callable[..., list[Result]], ...] = (
     submit.submit_latency,
@@ -30,6 +41,10 @@ SCENARIOS: tuple[Callable[..., list[Result]], ...] = (
     models.int8_load,
     models.model_switch,
     footprint.footprint,
+    preview.preview,
+    sampler.denoise_overhead,
+    sampler.batch_gain,
+    sampler.pipeline_overlap,
 )
 INTRODUCTION = """# Benchmarks
 

@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     max_upload_mb: int = Field(1024, ge=1, description="Largest asset upload in MiB.")
     max_pixels: int = Field(100_000_000, ge=1, description="Largest picture that is decoded.")
     max_attempts: int = Field(2, ge=1, description="Starts of one run before `interrupted`.")
-    walkers: int = Field(4, ge=1, le=64, description="Runs walked at the same time.")
+    walkers: int = Field(8, ge=1, le=64, description="Runs walked at the same time.")
     max_batch: int = Field(8, ge=1, description="Most jobs stepped together by the sampler.")
     start_paused: bool = Field(False, description="Start with the queue paused.")
     keep_runs: int = Field(0, ge=0, description="Keep this many finished runs; 0 keeps all.")
@@ -69,7 +69,14 @@ class Settings(BaseSettings):
     )
     smart_memory: bool = Field(True, description="Keep models warm between runs while room lasts.")
     multi_gpu: bool = Field(False, description="Split work over several GPUs.")
+    overlap_on_cpu: bool = Field(
+        False, description="Load, encode and decode beside denoising on a CPU too (slower there)."
+    )
     threads: int = Field(0, ge=0, description="CPU threads for torch; 0 picks the core count.")
+    attention: str = Field("native", description="Attention backend of diffusers, by its name.")
+    compile: bool = Field(
+        False, description="Compile the blocks of models: slow at first, then faster."
+    )
     warm_up: bool = Field(True, description="Import torch in the background right after start.")
     keep_resident_gb: float | None = Field(
         None, ge=0, description="Most GB of models kept loaded while unused; unset: all that fits."

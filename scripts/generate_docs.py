@@ -91,7 +91,10 @@ def events_page() -> str:
         "Fleeting, at most ten a second, no `seq`: `phase`, `fraction`, `step`, `stepCount`, "
         "`etaMs`, `status`."
     )
-    preview = "Binary: length of a JSON header (4 bytes, big endian), the header, a JPEG."
+    preview = (
+        "Binary: length of a JSON header (4 bytes, big endian), the header, the picture "
+        "(`mediaType`)."
+    )
     rows += [
         f"| `snapshot` | first frame | {snapshot} |",
         f"| `progress` | always | {progress} |",
@@ -172,10 +175,19 @@ def _openapi() -> dict[str, Any]:
     """The OpenAPI document, without starting a server."""
     from fastapi import FastAPI
 
-    from inline_core.server.routes import downloads, events, memory, queue, runs, system, takes
+    from inline_core.server.routes import (
+        downloads,
+        events,
+        memory,
+        queue,
+        recipes,
+        runs,
+        system,
+        takes,
+    )
 
     app = FastAPI()
-    for module in (runs, events, queue, takes, memory, downloads, system):
+    for module in (runs, events, queue, takes, recipes, memory, downloads, system):
         app.include_router(module.router)
     return app.openapi()
 

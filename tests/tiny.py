@@ -65,7 +65,7 @@ def transformer(seed: int = 0, **changes: Any) -> ZImageTransformer2DModel:
     """A Z-Image transformer with weights big enough to move the picture."""
     torch.manual_seed(seed)
     model = ZImageTransformer2DModel(**{**TRANSFORMER, **changes})
-    _randomise(model, 0.25)
+    randomise(model, 0.25)
     return model.eval()
 
 
@@ -90,7 +90,7 @@ def text_encoder(seed: int = 2, hidden_size: int = CAP_FEAT_DIM) -> Qwen3Model:
         rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
     )
     model = Qwen3Model(config)
-    _randomise(model, 0.15)
+    randomise(model, 0.15)
     return model.eval()
 
 
@@ -104,7 +104,8 @@ def tokenizer() -> Qwen2Tokenizer:
     return made
 
 
-def _randomise(model: torch.nn.Module, scale: float) -> None:
+def randomise(model: torch.nn.Module, scale: float) -> None:
+    """Fill matrices and biases with noise that moves what comes out."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -135,6 +135,7 @@ def _text(*, dtype: str, layers: int = TEXT_LAYERS) -> tuple[Callable[[], object
     from inline_core.devices.placement import BYTES_PER_VALUE
     from inline_core.families.text_encoders.qwen3 import Qwen3Encoder
     from inline_core.families.z_image.text import encode_prompt
+    from inline_core.loading.interruption import Interruption
     from inline_core.sampling.footprint import encoder_values
     from tests import tiny
 
@@ -150,7 +151,8 @@ def _text(*, dtype: str, layers: int = TEXT_LAYERS) -> tuple[Callable[[], object
     with torch.device("meta"):
         model = Qwen3Model(config)
     model.rotary_emb = Qwen3RotaryEmbedding(config=config)
-    encoder = Qwen3Encoder(_filled(model, getattr(torch, dtype)), tiny.tokenizer(), "cpu")
+    filled = _filled(model, getattr(torch, dtype))
+    encoder = Qwen3Encoder(filled, tiny.tokenizer(), "cpu", Interruption(filled.layers))
     values = encoder_values(TEXT_TOKENS, TEXT_WIDTH, layers)
     return (
         lambda: encode_prompt(encoder, "a red circle " * TEXT_TOKENS),

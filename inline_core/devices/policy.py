@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -52,6 +53,15 @@ class DevicePolicy:
             if self._machine is None:
                 self._machine = probe(allow_gpu=self._settings.profile != "cpu")
             return self._machine
+
+    @property
+    def device_key(self) -> str:
+        """The device and the threads it works with: what measured speeds hold for."""
+        machine = self.machine
+        gpu = machine.gpu
+        name = gpu.name if gpu is not None else machine.name
+        threads = self._settings.threads or len(os.sched_getaffinity(0))
+        return f"{name} x{threads}" if gpu is None else name
 
     @property
     def profile(self) -> Profile:

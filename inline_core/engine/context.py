@@ -23,12 +23,14 @@ class RunContext:
         render: Render,
         components: Components,
         media: Media,
+        priority: int = 0,
     ) -> None:
         self.run_id = run_id
         self.node_id = node_id
         self.render = render
         self.components = components
         self.media = media
+        self.priority = priority
         self.warnings: list[str] = []
         self.facts: dict[str, Any] = {}
         self._token = token

@@ -19,6 +19,7 @@ from inline_core.devices.policy import DevicePolicy
 from inline_core.engine.wiring import wired
 from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing
 from inline_core.families.demand import Opened, OpenedFiles, demand_of, members_of
+from inline_core.families.references import reference_pixels
 from inline_core.families.registry import family_decoding, family_of
 from inline_core.graph.spec import NodeSpec
 from inline_core.graph.validate import CheckedGraph
@@ -121,7 +122,8 @@ class Estimator:
         }
         with contextlib.suppress(ModelFileMissing, ModelFileInvalid):
             parts["vae"] = self._opened.open(self._catalog.companions(job.model)[0])
-        demand = demand_of(family, parts, job.latent.width, job.latent.height, members_of(job))
+        size, references = (job.latent.width, job.latent.height), reference_pixels(job)
+        demand = demand_of(family, parts, *size, members_of(job), references)
         return JobEstimate(job, self._policy.plan(demand), parts)
 
 
@@ -162,6 +164,7 @@ class _Context:
     def __init__(self, node_id: str, render: Render, components: Components, media: Media) -> None:
         self.run_id = ""
         self.node_id = node_id
+        self.priority = 0
         self.render = render
         self.components = components
         self.media = media

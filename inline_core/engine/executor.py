@@ -62,6 +62,7 @@ class _Walk:
     run_id: str
     token: CancelToken
     plan: Plan
+    priority: int = 0
     values: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     readers: dict[str, int] = field(default_factory=dict)
     outcomes: list[NodeOutcome] = field(default_factory=list)
@@ -82,7 +83,7 @@ class Executor:
         """
         target, body = self._shop.queries.body(run_id)
         plan = make_plan(body, target, self._shop.specs, self._shop.stamps, self._existing_takes)
-        walk = _Walk(run_id, token, plan, readers=dict(plan.readers))
+        walk = _Walk(run_id, token, plan, body.priority, readers=dict(plan.readers))
         for node_id in plan.order:
             token.check()
             with structlog.contextvars.bound_contextvars(node=node_id):
@@ -103,18 +104,18 @@ class Executor:
     def _visit(self, walk: _Walk, node_id: str) -> None:
         plan, fingerprint = walk.plan, walk.plan.fingerprints[node_id]
         if node_id in plan.reused or node_id not in plan.needed:
-            takes = plan.reused.get(node_id, ())
+            takes = () if node_id in plan.inner else plan.reused.get(node_id, ())
             self._finish(walk, NodeOutcome(node_id, NodeState.CACHED, takes=takes))
             return
         spec = plan.specs[plan.graph.by_id[node_id].type]
-        makes_takes = spec.output_kind in {"image", "video", "audio"}
-        if spec.cacheable and not makes_takes and not spec.family:
+        keep = spec.cacheable and not plan.makes_takes(node_id)
+        if keep and not spec.family:
             known = self._shop.cache.get(fingerprint)
             if known is not None:
                 walk.values[node_id] = known
                 self._finish(walk, NodeOutcome(node_id, NodeState.CACHED))
                 return
-        self._run(walk, node_id, spec, keep=spec.cacheable and not makes_takes)
+        self._run(walk, node_id, spec, keep=keep)
 
     def _run(self, walk: _Walk, node_id: str, spec: NodeSpec, *, keep: bool) -> None:
         node = walk.plan.graph.by_id[node_id]
@@ -133,6 +134,8 @@ class Executor:
             walk.values[node_id] = outputs
         if keep:
             self._shop.cache.put(walk.plan.fingerprints[node_id], outputs)
+        # An inner node has no takes to be found again by; an empty entry would hide real ones.
+        remembered = spec.cacheable and node_id not in walk.plan.inner
         outcome = NodeOutcome(
             node_id,
             NodeState.DONE,
@@ -140,7 +143,7 @@ class Executor:
             started_at_ms=started_at_ms,
             finished_at_ms=now_ms(),
             takes=takes,
-            fingerprint=walk.plan.fingerprints[node_id] if spec.cacheable else None,
+            fingerprint=walk.plan.fingerprints[node_id] if remembered else None,
         )
         self._finish(walk, outcome)
 
@@ -154,6 +157,7 @@ class Executor:
             render=shop.render,
             components=shop.components,
             media=shop.media,
+            priority=walk.priority,
         )
 
     def _inputs(self, walk: _Walk, node: Node, spec: NodeSpec) -> dict[str, Any]:
@@ -220,8 +224,7 @@ class Executor:
     def _save(
         self, walk: _Walk, node: Node, context: RunContext, outputs: Mapping[str, Any]
     ) -> tuple[Take, ...]:
-        spec = walk.plan.specs[node.type]
-        if spec.output_kind not in {"image", "video", "audio"}:
+        if not walk.plan.makes_takes(node.id):
             return ()
         context.progress("save", 0.97, "Saving")
         params = {
@@ -232,7 +235,7 @@ class Executor:
         )
         walk.token.check()
         try:
-            return self._shop.saver.save(walk.plan, source, outputs)
+            return self._shop.saver.save(walk.plan, source, outputs, walk.token.check)
         except InlineError as error:
             error.node_id = error.node_id or node.id
             raise

@@ -45,6 +45,8 @@ T = TypeVar("T")
 
 NEEDED: Final = ("torch", "diffusers", "transformers", "safetensors")
 INSTALL_LINE: Final = 'pip install "inline-core[runtime]"'
+# In the data folder; see `sampling.speeds`.
+SPEEDS_FILE: Final = "pass-speeds.json"
 SAMPLE_FROM, SAMPLE_TO, DECODE_AT = 0.1, 0.9, 0.95
 POLL_S: Final = 0.1
 
@@ -92,6 +94,8 @@ class TorchRender:
             self._policy.room, keep_bytes=_keep_bytes(settings), after_drop=give_back
         )
         self._device = DeviceThread("device-0", around=self._set_up, idle=self._idle)
+        # Where work that is not denoising is done; a thread of its own once the device is known.
+        self._lane = self._device
         self._lock = threading.Lock()
         self._runtime: Future[_Runtime] | None = None
 
@@ -125,7 +129,9 @@ class TorchRender:
         def on_phase(phase: str, fraction: float, status: str) -> None:
             mailbox.put(functools.partial(ctx.progress, phase, fraction, status))
 
-        watched = replace(job, cancel=signal, on_step=on_step, on_phase=on_phase)
+        watched = replace(
+            job, cancel=signal, on_step=on_step, on_phase=on_phase, priority=ctx.priority
+        )
         sampler: BatchedSampler = runtime.sampler
         future = sampler.submit(watched)
         future.add_done_callback(lambda _: mailbox.put(None))
@@ -147,13 +153,16 @@ class TorchRender:
         for index in range(latent.samples.shape[0]):
             one = latent.samples[index : index + 1]  # (1, c, h, w)
             work = functools.partial(runtime.modules.decode, vae, one, latent.space)
-            pixels, tiled = self._on_device(
+            pixels, special = self._on_device(
                 functools.partial(work, tiled=False), ctx, again=functools.partial(work, tiled=True)
             )
-            provenance = _picture_provenance(latent, vae, index)
-            if tiled:
-                provenance["decode"] = "tiled"
+            provenance = _picture_provenance(latent, runtime.modules.named(vae), index)
+            if special:
+                provenance["decode"] = " ".join(special)
+            if "tiled" in special:
                 ctx.warn("Decoded in tiles, as the whole picture at once needs too much memory")
+            if "float32" in special:
+                ctx.warn(f"{vae.name} gave NaN in its own precision; decoded in float32 instead")
             pictures.append(Image(pixels, provenance))
         return tuple(pictures)
 
@@ -182,7 +191,7 @@ class TorchRender:
             samples=samples,
             space=space.name,
             size_bytes=samples.numel() * 4,
-            provenance={"vae": {"name": vae.name, "stamp": vae.stamp}},
+            provenance={"vae": runtime.modules.named(vae)},
         )
 
     # ---- for the server ------------------------------------------------------------------------
@@ -233,8 +242,9 @@ class TorchRender:
         """Stop taking work, end what runs, wait for the thread; True when it ended in time."""
         runtime = self._runtime
         started = runtime is not None and runtime.done() and runtime.exception() is None
+        lane_ended = self._lane is self._device or self._lane.close(timeout)
         if runtime is None or not started:
-            return self._device.close(timeout)
+            return self._device.close(timeout) and lane_ended
         sampler = runtime.result().sampler
         error = Unavailable("the server is stopping")
         with contextlib.suppress(Unavailable, TimeoutError):
@@ -242,7 +252,7 @@ class TorchRender:
         ended = self._device.close(timeout)
         if ended:
             sampler.fail_all(error)  # what was submitted in between
-        return ended
+        return ended and lane_ended
 
     # ---- inside --------------------------------------------------------------------------------
 
@@ -266,7 +276,9 @@ class TorchRender:
             import torch
 
             from inline_core.families.modules import ModuleSource
+            from inline_core.families.options import ModuleOptions
             from inline_core.sampling.backends.inprocess import InProcessSampler
+            from inline_core.sampling.speeds import PassSpeeds
 
             runtimes = [family.runtime for family in FAMILIES.values()]
             for name in (*runtimes, *TEXT_ENCODERS.values(), *AUTOENCODERS.values()):
@@ -278,8 +290,18 @@ class TorchRender:
             self._policy.confirm("cpu", "torch finds no usable CUDA device")
         if self._policy.machine.kind == "mps" and not torch.backends.mps.is_available():
             self._policy.confirm("cpu", "torch finds no usable Metal device")
-        modules = ModuleSource(self._catalog, self._pool, self._policy)
-        sampler = InProcessSampler(self._device, modules, self._settings.max_batch)
+        options = ModuleOptions.of(self._settings)
+        modules = ModuleSource(
+            self._catalog, self._pool, self._policy, self._settings.data_dir, options
+        )
+        lane = None
+        if self._policy.machine.kind != "cpu" or self._settings.overlap_on_cpu:
+            # A processor has no idle units for it: there it takes turns with denoising.
+            lane = self._lane = DeviceThread("lane-0", around=self._set_up)
+        speeds = PassSpeeds(self._settings.data_dir / SPEEDS_FILE)
+        sampler = InProcessSampler(
+            self._device, modules, self._settings.max_batch, lane=lane, speeds=speeds
+        )
         # The libraries leave over a million objects; looked at again at each eviction they would
         # cost half a second.
         gc.collect()
@@ -335,7 +357,7 @@ class TorchRender:
 
         ctx.check_cancelled()
         mailbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        future = self._device.call(guarded)
+        future = self._lane.call(guarded)
         future.add_done_callback(lambda _: mailbox.put(None))
         _follow(mailbox, ctx, signal)
         result = future.result()
@@ -407,11 +429,11 @@ def _tell_step(ctx: NodeContext, job: SampleJob, report: StepReport) -> None:
         job.on_step(report)
 
 
-def _picture_provenance(latent: Latent, vae: ComponentRef, index: int) -> dict[str, Any]:
+def _picture_provenance(latent: Latent, vae: dict[str, str], index: int) -> dict[str, Any]:
     """The provenance of picture `index` of a batch: its own seed in place of the list."""
     provenance = dict(latent.provenance)
     seeds = provenance.pop("seeds", None)
     if seeds:
         provenance["seed"] = seeds[index]
-    provenance["vae"] = {"name": vae.name, "stamp": vae.stamp}
+    provenance["vae"] = vae
     return provenance

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from inline_core.engine.plan import Plan
+from inline_core.engine.recipe import Place, Recipe, only, places, settled
 from inline_core.engine.wiring import images_of
-from inline_core.graph.document import SCHEMA_VERSION
-from inline_core.graph.order import closure
 from inline_core.media.kinds import MediaKind
 from inline_core.media.png import encode_png
 from inline_core.media.values import Image
@@ -18,6 +17,8 @@ from inline_core.runs.records import new_take_id, now_ms
 from inline_core.takes.files import ContentFiles
 from inline_core.takes.take import Take
 from inline_core.version import __version__
+
+POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +39,63 @@ class TakeSaver:
         self._pool = pool
         self._metadata = metadata
 
-    def save(self, plan: Plan, source: TakeSource, outputs: Mapping[str, Any]) -> tuple[Take, ...]:
+    def save(
+        self,
+        plan: Plan,
+        source: TakeSource,
+        outputs: Mapping[str, Any],
+        check: Callable[[], None],
+    ) -> tuple[Take, ...]:
         """Make every picture among the outputs a take; blocks the walker, not the device.
 
-        Raises: DiskFull.
+        `check` is asked meanwhile; when it raises, none of the pictures becomes a take.
+        Raises: DiskFull, and whatever `check` raises.
         """
         node = plan.graph.by_id[source.node_id]
-        recipe = resolved_graph(plan, source.node_id) if self._metadata else None
+        pictures = [
+            (port.id, image)
+            for port in plan.specs[node.type].outputs
+            for image in images_of(outputs.get(port.id))
+        ]
+        whole = settled(plan.graph, plan.params, node.id) if self._metadata else None
         futures: list[Future[Take]] = []
-        for port in plan.specs[node.type].outputs:
-            for image in images_of(outputs.get(port.id)):
-                futures.append(self._pool.submit(self._save, source, port.id, image, recipe))  # noqa: PERF401
-        return tuple(future.result() for future in futures)
+        for (_, image), place in zip(pictures, places([port for port, _ in pictures]), strict=True):
+            futures.append(self._pool.submit(self._save, source, image, place, whole))
+        try:
+            return tuple(_when_done(future, check) for future in futures)
+        except BaseException:
+            for future in futures:
+                future.add_done_callback(self._forget)
+            raise
+
+    def _forget(self, future: Future[Take]) -> None:
+        """Let go of a file that no row will refer to."""
+        if not future.cancelled() and future.exception() is None:
+            self.release((future.result(),))
 
     def release(self, takes: tuple[Take, ...]) -> None:
         """The rows of these takes are stored, or never will be."""
         for take in takes:
             self._files.release(take.sha256)
 
-    def _save(
-        self, source: TakeSource, port: str, image: Image, recipe: Mapping[str, Any] | None
-    ) -> Take:
+    def _save(self, source: TakeSource, image: Image, place: Place, whole: Recipe | None) -> Take:
         made_by = dict(image.provenance)
         seed = made_by.get("seed")
         params = {**source.params, **({"seed": seed} if seed is not None else {})}
         if source.warnings:
             made_by["warnings"] = list(source.warnings)
         chunk = None
-        if recipe is not None:
-            chunk = {"version": __version__, **recipe, "params": params, "provenance": made_by}
+        if whole is not None:
+            recipe = only(whole, place)
+            chunk = {
+                "version": __version__,
+                "graph": recipe.graph,
+                "target": recipe.target,
+                "index": place.index,
+                "count": place.count,
+                "params": params,
+                "provenance": made_by,
+            }
         data = encode_png(image, chunk)
         sha256 = self._files.write(data, "png")
         return Take(
@@ -80,28 +109,18 @@ class TakeSaver:
             params=params,
             created_at_ms=now_ms(),
             provenance=made_by,
-            port=port,
+            port=place.port,
             width=image.width,
             height=image.height,
         )
 
 
-def resolved_graph(plan: Plan, target: str) -> dict[str, Any]:
-    """A graph that makes the same picture again: the closure of `target`, every param settled."""
-    wanted = closure(plan.graph, [target])
-    nodes = [
-        {
-            "id": node.id,
-            "type": node.type,
-            "params": {
-                key: value for key, value in plan.params[node.id].items() if value is not None
-            },
-            "inputs": {
-                port: [{"from": edge.source, "output": edge.output} for edge in edges]
-                for port, edges in node.inputs.items()
-            },
-        }
-        for node in plan.graph.nodes
-        if node.id in wanted
-    ]
-    return {"graph": {"schemaVersion": SCHEMA_VERSION, "nodes": nodes}, "target": target}
+def _when_done(future: Future[Take], check: Callable[[], None]) -> Take:
+    """Wait for a take, and ask `check` meanwhile."""
+    while True:
+        try:
+            return future.result(POLL_S)
+        except TimeoutError:
+            if future.done():
+                raise
+            check()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inline_core.families.attending import attending
+from inline_core.families.blocks import BlockControl
+from inline_core.families.compiling import CompiledBlocks
 from inline_core.loading.deltas import AdapterSwitch, LoadedAdapter
-from inline_core.sampling.family import Denoiser
+from inline_core.sampling.family import Denoiser, GuidedDenoiser, Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,26 +18,66 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedDenoiser:
-    """What the pool holds: the denoiser and the switch of its adapters.  Device thread only."""
+    """What the pool holds: the denoiser, the switch of its adapters, the control of its blocks.
+
+    `attention` is the backend of its passes.  Device thread only.
+    """
 
     denoiser: Any
     switch: AdapterSwitch
+    control: BlockControl
+    attention: str = "native"
+    compiled: CompiledBlocks | None = None
 
     @classmethod
-    def around(cls, denoiser: Any) -> SharedDenoiser:
-        """Wrap a denoiser that has its network as `module`."""
-        return cls(denoiser, AdapterSwitch(denoiser.module))
+    def around(
+        cls, denoiser: Any, attention: str = "native", *, compiled: bool = False
+    ) -> SharedDenoiser:
+        """Wrap a denoiser with its network as `module`, and its `blocks` and `other_blocks`."""
+        blocks, others = denoiser.blocks, denoiser.other_blocks
+        # First compiled, then controlled: what the control decides is never part of the code.
+        code = CompiledBlocks([*blocks, *others]) if compiled else None
+        control = BlockControl(blocks, others)
+        return cls(denoiser, AdapterSwitch(denoiser.module), control, attention, code)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a run should know about how its passes were made."""
+        if self.compiled is None or not self.compiled.problem:
+            return ()
+        return (f"The blocks were not compiled, but run as they are ({self.compiled.problem})",)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdaptedDenoiser:
-    """Implements `Denoiser`: switches its adapters on before each pass."""
+    """Implements `Denoiser` and `BatchDenoiser`: switches its adapters on before each pass."""
 
     shared: SharedDenoiser
     adapters: Sequence[tuple[LoadedAdapter, float]]
 
-    def predict(self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[Any]) -> Tensor:
-        """See `Denoiser.predict`."""
-        self.shared.switch.use(self.adapters)
-        denoiser: Denoiser = self.shared.denoiser
-        return denoiser.predict(latents, sigmas, conditioning)
+    def predict(
+        self,
+        latents: Tensor,
+        sigmas: Tensor,
+        conditioning: Sequence[Any],
+        guidance: Sequence[float | None] = (),
+    ) -> Tensor:
+        """See `Denoiser.predict`; `guidance` for each member, where the model takes it as input."""
+        shared = self.shared
+        shared.switch.use(self.adapters)
+        if shared.compiled is not None:
+            shared.compiled.active = not any(strength for _, strength in self.adapters)
+        denoiser: Denoiser = shared.denoiser
+        with attending(shared.attention):
+            if any(value is not None for value in guidance):
+                guided: GuidedDenoiser = shared.denoiser
+                return guided.predict(latents, sigmas, conditioning, guidance)
+            return denoiser.predict(latents, sigmas, conditioning)
+
+    def estimate(
+        self, latents: Tensor, sigmas: Tensor, rows: Sequence[Row], check: Callable[[], None]
+    ) -> Tensor:
+        """See `BatchDenoiser.estimate`."""
+        with self.shared.control.passing(rows, check):
+            encoded = [row.conditioning for row in rows]
+            return self.predict(latents, sigmas, encoded, [row.guidance for row in rows])

@@ -17,8 +17,10 @@ from inline_core.loading.header import size_in_words
 from inline_core.loading.identify import FileIdentity, identify
 from inline_core.loading.packing import logical_tensors
 from inline_core.sampling.family import ModelFamily, PassSize
-from inline_core.sampling.guidance import is_guided
+from inline_core.sampling.guidance import needs_negative
 from inline_core.sampling.job import SampleJob
+from inline_core.sampling.patches import SkipLayers, last
+from inline_core.sampling.solvers import solver_named
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,12 +73,16 @@ def demand_of(
     width: int,
     height: int,
     members: int,
+    references: int = 0,
 ) -> Demand:
-    """What one forward pass takes; `parts` has `model` and maybe `text_encoder` and `vae`."""
+    """What one forward pass takes; `parts` has `model` and maybe `text_encoder` and `vae`.
+
+    `references` are the pixels of all pictures that are looked at.
+    """
     model = parts["model"]
     encoder, vae = parts.get("text_encoder"), parts.get("vae")
     channels = decoder_channels(vae) if vae else 256
-    size = PassSize(model.identity.geometry, width, height, members, channels)
+    size = PassSize(model.identity.geometry, width, height, members, channels, references)
     return Demand(
         model=model.weights,
         text_encoder=encoder.weights if encoder else None,
@@ -96,7 +102,9 @@ def decoder_channels(vae: Opened) -> int:
 
 def members_of(job: SampleJob) -> int:
     """Rows that one picture takes in a forward pass; more pictures go through in several passes."""
-    return 2 if is_guided(job.cfg) else 1
+    negative = needs_negative(job, always_negative=solver_named(job.sampler).needs_unguided)
+    skipped = last(job.model.patches, SkipLayers) is not None
+    return 1 + int(negative) + int(job.second is not None) + int(skipped)
 
 
 def does_not_fit(model: ComponentRef, size: tuple[int, int], plan: Plan) -> DoesNotFit:

@@ -10,15 +10,17 @@ import functools
 import importlib
 import importlib.metadata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inline_core.devices.budget import Weights
 from inline_core.devices.ladder import Plan
-from inline_core.devices.placement import BYTES_PER_VALUE, Placement
+from inline_core.devices.placement import BYTES_PER_VALUE, Dtype, Placement
 from inline_core.devices.policy import DevicePolicy
-from inline_core.errors import InvalidParam, ModelFileInvalid, ModelFileMissing
+from inline_core.errors import InvalidParam, ModelFileInvalid, ModelFileMissing, NotFinite
 from inline_core.families.adapted import AdaptedDenoiser, SharedDenoiser
+from inline_core.families.attending import check_backend
 from inline_core.families.demand import (
     OpenedFiles,
     decoder_channels,
@@ -26,25 +28,35 @@ from inline_core.families.demand import (
     does_not_fit,
     members_of,
 )
+from inline_core.families.options import ModuleOptions
+from inline_core.families.previews import Previews
 from inline_core.families.prompt_cache import PromptCache
+from inline_core.families.references import (
+    check_references,
+    reference_pixels,
+    speed_suffix,
+    with_references,
+)
 from inline_core.families.registry import (
     AUTOENCODERS,
     TEXT_ENCODERS,
     family_decoding,
     family_of,
     family_reading,
+    table_of,
 )
 from inline_core.loading.adapters import MatchedAdapter, match_adapter
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.deltas import LoadedAdapter, load_adapter
+from inline_core.loading.hashes import FileHashes
 from inline_core.loading.pool import ComponentPool, Lease
 from inline_core.loading.stream import LoadPlan
 from inline_core.sampling.family import ModelFamily, Prepared
 from inline_core.sampling.footprint import decode_values
-from inline_core.sampling.guidance import is_guided
+from inline_core.sampling.guidance import needs_negative
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.preview import LatentColours, decoded_jpeg
+from inline_core.sampling.solvers import solver_named
 from inline_core.sampling.values import Conditioning
 
 if TYPE_CHECKING:
@@ -53,8 +65,6 @@ if TYPE_CHECKING:
 
 PROMPTS_KEPT: Final = 64
 TOKENIZERS_KEPT: Final = 8
-# A VAE below this draws the previews itself.
-SMALL_VAE_BYTES: Final = 32 * 1024 * 1024
 # With little memory a picture larger than this is decoded in tiles.
 LOWVRAM_PIXELS: Final = 768 * 768
 
@@ -65,13 +75,29 @@ Phase = Callable[[str, float, str], None]
 class ModuleSource:
     """Implements `ModelSource` with the catalog, the pool and the device policy."""
 
-    def __init__(self, catalog: Catalog, pool: ComponentPool, policy: DevicePolicy) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        pool: ComponentPool,
+        policy: DevicePolicy,
+        data_dir: Path | None = None,
+        options: ModuleOptions | None = None,
+    ) -> None:
+        """`data_dir` keeps hashes of files and preview colours over restarts (None: nowhere)."""
         self._catalog = catalog
         self._pool = pool
         self._policy = policy
         self._opened = OpenedFiles()
+        self._hashes = FileHashes(None if data_dir is None else data_dir / "file-hashes.json")
         self._prompts = PromptCache(PROMPTS_KEPT)
-        self._colours: dict[tuple[str, str], LatentColours] = {}
+        self._options = options or ModuleOptions()
+        self._previews = Previews(
+            catalog,
+            pool,
+            policy,
+            store=None if data_dir is None else data_dir / "previews",
+            tiny=self._options.tiny_folders,
+        )
         self._tokenizers: dict[Any, Any] = {}
         self._plans: dict[str, dict[str, Any]] = {}
         self._versions = _library_versions()
@@ -99,7 +125,8 @@ class ModuleSource:
         """
         family = family_of(job.model)
         check = job.cancel.check if job.cancel is not None else _nothing
-        _check_job(job, family)
+        told = self._opened.open(job.model).identity.config
+        _check_job(job, family, takes_guidance=bool(told.get(family.guidance_input)))
         self._catalog.check_fit(job.model, text_encoder=job.positive.encoder)
         plan = self.plan(job, family)
         warnings = self._changes_of_plan(job.model, plan)
@@ -108,11 +135,17 @@ class ModuleSource:
         reading = _Reading(family, plan, check, warnings, job.on_phase)
         positive = self._encode(job.positive, reading)
         negative = None
-        if is_guided(job.cfg):
+        if needs_negative(job, always_negative=solver_named(job.sampler).needs_unguided):
             unwanted = job.negative or Conditioning("", job.positive.encoder)
             self._catalog.check_fit(job.model, text_encoder=unwanted.encoder)
             negative = self._encode(unwanted, reading)
-        preview, end_preview = self._preview(job.model, check)
+        second = None
+        if job.second is not None:
+            self._catalog.check_fit(job.model, text_encoder=job.second.encoder)
+            second = self._encode(job.second, reading)
+        preview, end_preview = self._previews.start(
+            job.model, family.space, lambda vae: self.vae(vae, check), check, warnings.append
+        )
         try:
             denoiser, adapters, end_denoiser = self._denoiser(job.model, reading)
         except BaseException:
@@ -120,22 +153,39 @@ class ModuleSource:
             raise
 
         def release() -> None:
+            # What went another way than planned while the job ran.
+            prepared.warnings = (*warnings, *denoiser.shared.notes)
             end_denoiser()
             end_preview()
 
-        return Prepared(
+        refer = functools.partial(with_references, family, job, plan.model.device)
+        prepared = Prepared(
             denoiser=denoiser,
-            positive=positive,
-            negative=negative,
+            positive=refer(positive),
+            negative=refer(negative),
             space=family.space,
-            schedule_shift=family.schedule_shift,
+            table=table_of(job, family),
             device=plan.model.device,
             dtype=plan.model.dtype,
             release=release,
             preview=preview,
             provenance={**self._provenance(job, family, plan), "adapters": adapters},
             warnings=tuple(warnings),
+            second=refer(second),
             max_pictures=plan.max_pictures,
+            speed_key=self._speed_key(job.model, plan.model) + speed_suffix(job),
+        )
+        return prepared
+
+    def _speed_key(self, model: ComponentRef, placement: Placement) -> str:
+        """What the speed of a forward pass depends on beside the picture."""
+        identity = self._opened.open(model).identity
+        sizes = "-".join(f"{name}{value}" for name, value in sorted(identity.geometry.items()))
+        adapters = f"+{len(model.adapters)}" if model.adapters else ""
+        torch_version = self._versions.get("torch", "")
+        return (
+            f"{self._policy.device_key} torch{torch_version} {identity.class_name} {sizes}"
+            f"{adapters} {placement.key}{' compiled' if self._options.compiled else ''}"
         )
 
     def plan(self, job: SampleJob, family: ModelFamily) -> Plan:
@@ -147,11 +197,11 @@ class ModuleSource:
         with contextlib.suppress(ModelFileMissing, ModelFileInvalid):
             vae, _ = self._catalog.companions(job.model)
             parts["vae"] = self._opened.open(vae)
-        size = (job.latent.width, job.latent.height)
-        plan = self._policy.plan(demand_of(family, parts, *size, members_of(job)))
+        size, pixels = (job.latent.width, job.latent.height), reference_pixels(job)
+        plan = self._policy.plan(demand_of(family, parts, *size, members_of(job), pixels))
         if not plan.fits:
             raise does_not_fit(job.model, size, plan)
-        return plan
+        return replace(plan, model=replace(plan.model, attention=self._options.attention))
 
     def _changes_of_plan(self, model: ComponentRef, plan: Plan) -> list[str]:
         """Remember the plan, and say so if the model goes elsewhere than the last time."""
@@ -184,19 +234,29 @@ class ModuleSource:
 
     def _provenance(self, job: SampleJob, family: ModelFamily, plan: Plan) -> dict[str, Any]:
         return {
-            "model": _named(job.model),
-            "textEncoder": _named(job.positive.encoder),
+            "model": self.named(job.model),
+            "textEncoder": self.named(job.positive.encoder),
             "family": family.name,
             "variant": job.model.variant,
-            "shift": family.schedule_shift,
+            "schedule": repr(table_of(job, family)),
             "placement": {
                 "plan": plan.rung,
                 "quantization": plan.model.quantization,
                 "offload": plan.model.offload,
+                "attention": plan.model.attention,
+                "compiled": self._options.compiled,
                 "reasons": list(plan.reasons),
             },
             "versions": self._versions,
         }
+
+    def named(self, reference: ComponentRef) -> dict[str, str]:
+        """Which file a component is: its name, its stamp, and its hash once that is known."""
+        found = {"name": reference.name, "stamp": reference.stamp}
+        headers = self._opened.open(reference).files.headers
+        files = [header.path for header in headers]
+        sha256 = self._hashes.find(str(reference.path), reference.stamp, files)
+        return found if sha256 is None else {**found, "sha256": sha256}
 
     def _encode(self, conditioning: Conditioning, reading: _Reading) -> Any:
         """The encoded prompt, from the cache or by the text encoder."""
@@ -211,7 +271,14 @@ class ModuleSource:
                 if reading.phase:
                     reading.phase("encode", 0.05, "Encoding prompt")
                 runtime = importlib.import_module(reading.family.runtime)
-                encoded = runtime.encode_prompt(loaded, prompt)
+                with loaded.interruption.asking(reading.check):
+                    encoded = runtime.encode_prompt(loaded, prompt)
+            if not encoded.is_finite:
+                message = (
+                    f"NaN or infinity in the encoded prompt ({encoder.name}, {placement.dtype}): "
+                    "no picture was made. Is the file damaged, or of another precision?"
+                )
+                raise NotFinite(message)
             self._prompts.put(key, encoded)
         if encoded.cut_tokens:
             reading.warnings.append(
@@ -233,9 +300,7 @@ class ModuleSource:
             matched = [match_adapter(adapter, target) for adapter in model.adapters]
         reading.warnings.extend(found.warning for found in matched if found.warning)
         with contextlib.ExitStack() as leases:
-            shared = self._lease(
-                model, plan, lambda: SharedDenoiser.around(runtime.load_denoiser(plan))
-            )
+            shared = self._lease(model, plan, lambda: self._shared(plan, runtime))
             leases.callback(shared.release)
             loaded = []
             for found in matched:
@@ -244,6 +309,16 @@ class ModuleSource:
                 loaded.append((lease.value, found.adapter.strength))
             facts = [_adapter_facts(found) for found in matched]
             return AdaptedDenoiser(shared.value, tuple(loaded)), facts, leases.pop_all().close
+
+    def _shared(self, plan: LoadPlan, runtime: Any) -> SharedDenoiser:
+        """Load a model.  Raises: RuntimeMissing if the attention backend does not work here."""
+        placement = plan.placement
+        check_backend(placement.attention, placement.device, placement.dtype)
+        # Streamed weights come and go in hooks, which compiled code does not see.
+        compiled = self._options.compiled and placement.offload == "none"
+        return SharedDenoiser.around(
+            runtime.load_denoiser(plan), placement.attention, compiled=compiled
+        )
 
     def _adapter(
         self, matched: MatchedAdapter, model: ComponentRef, reading: _Reading
@@ -282,10 +357,17 @@ class ModuleSource:
             self._tokenizers[key] = runtime.load_tokenizer(folder, encoder.name)
         return self._tokenizers[key]
 
-    def vae(self, vae: ComponentRef, check: Check, space: str | None = None) -> Lease[Any]:
-        """The leased VAE runtime.  Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory."""
+    def vae(
+        self, vae: ComponentRef, check: Check, space: str | None = None, dtype: Dtype | None = None
+    ) -> Lease[Any]:
+        """The leased VAE runtime, in another precision than the policy's if `dtype` says so.
+
+        Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory.
+        """
         family = family_decoding(vae, space)
         placement = self._policy.place_vae(self._opened.open(vae).weights)
+        if dtype is not None:
+            placement = replace(placement, dtype=dtype)
         plan = self._load_plan(vae, placement, check)
         runtime = importlib.import_module(AUTOENCODERS[vae.family])
         return self._lease(
@@ -294,18 +376,39 @@ class ModuleSource:
 
     def decode(
         self, vae: ComponentRef, latents: Any, space: str | None, check: Check, *, tiled: bool
-    ) -> tuple[Any, bool]:
-        """One picture (height, width, 3) from latents (1, c, h, w), and whether it was tiled.
+    ) -> tuple[Any, tuple[str, ...]]:
+        """One picture (height, width, 3) from latents (1, c, h, w), and what was special about it.
 
-        A whole decode that would not fit is done in tiles; `tiled` asks for that.
+        A whole decode that would not fit is done in tiles (`tiled`, which may also be asked for);
+        one that gave NaN is done once more in float32 (`float32`).  Raises: NotFinite.
         """
         factor = family_decoding(vae, space).space.factor
         height, width = latents.shape[-2] * factor, latents.shape[-1] * factor
-        with self.vae(vae, check, space) as runtime:
-            tiled = tiled or self._must_tile(vae, width, height)
-            pixels = runtime.decode(latents, tiled=tiled)
-        self.learn_colours(vae, latents, pixels)
-        return pixels, tiled
+        tiled = tiled or self._must_tile(vae, width, height)
+        special = ("tiled",) if tiled else ()
+        try:
+            pixels = self._decode_once(vae, latents, space, check, tiled=tiled, dtype=None)
+        except NotFinite:
+            if self._policy.place_vae(self._opened.open(vae).weights).dtype == "float32":
+                raise
+            pixels = self._decode_once(vae, latents, space, check, tiled=tiled, dtype="float32")
+            special = (*special, "float32")
+        self._previews.learn(vae, latents, pixels)
+        return pixels, special
+
+    def _decode_once(
+        self,
+        vae: ComponentRef,
+        latents: Any,
+        space: str | None,
+        check: Check,
+        *,
+        tiled: bool,
+        dtype: Dtype | None,
+    ) -> NDArray[np.uint8]:
+        with self.vae(vae, check, space, dtype) as runtime, runtime.interruption.asking(check):
+            pixels: NDArray[np.uint8] = runtime.decode(latents, tiled=tiled)
+        return pixels
 
     def encode(self, vae: ComponentRef, pixels: Any, check: Check, *, tiled: bool) -> Any:
         """Latents (1, c, h, w) of a picture (height, width, 3), in tiles when it would not fit."""
@@ -313,7 +416,8 @@ class ModuleSource:
         with self.vae(vae, check) as runtime:
             # An encoder takes less than its decoder, so that one's figure is on the safe side.
             tiled = tiled or self._must_tile(vae, width, height)
-            return runtime.encode(pixels, tiled=tiled)
+            with runtime.interruption.asking(check):
+                return runtime.encode(pixels, tiled=tiled)
 
     def _must_tile(self, vae: ComponentRef, width: int, height: int) -> bool:
         opened = self._opened.open(vae)
@@ -338,36 +442,6 @@ class ModuleSource:
         opened = self._opened.open(reference)
         return LoadPlan(opened.files, opened.identity, placement, reference.name, check)
 
-    # ---- previews ------------------------------------------------------------------------------
-
-    def colours_of(self, vae: ComponentRef, channels: int) -> LatentColours:
-        """The preview colours of a VAE, shared by all who use it."""
-        return self._colours.setdefault((str(vae.path), vae.stamp), LatentColours(channels))
-
-    def learn_colours(self, vae: ComponentRef, latents: Any, pixels: NDArray[np.uint8]) -> None:
-        """Improve a VAE's preview colours from a picture: (1, c, h, w) and (height, width, 3)."""
-        import torch
-
-        if self._catalog.identity(vae).size_bytes < SMALL_VAE_BYTES:
-            return
-        picture = torch.from_numpy(pixels).permute(2, 0, 1)[None]  # (1, 3, height, width)
-        colours = self.colours_of(vae, latents.shape[1])
-        colours.learn(latents, picture.float() / 127.5 - 1)
-
-    def _preview(
-        self, model: ComponentRef, check: Check
-    ) -> tuple[Callable[[Any], bytes], Callable[[], None]]:
-        """How latents of `model` are previewed, and what to call when the job is over."""
-        channels = family_of(model).space.channels
-        try:
-            vae, _ = self._catalog.companions(model)
-        except (ModelFileMissing, ModelFileInvalid):
-            return LatentColours(channels).jpeg, _nothing
-        if self._catalog.identity(vae).size_bytes >= SMALL_VAE_BYTES:
-            return self.colours_of(vae, channels).jpeg, _nothing
-        lease = self.vae(vae, check)
-        return functools.partial(decoded_jpeg, lease.value.decode), lease.release
-
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
@@ -384,7 +458,14 @@ def _nothing() -> None:
     pass
 
 
-def _check_job(job: SampleJob, family: ModelFamily) -> None:
+def _check_job(job: SampleJob, family: ModelFamily, *, takes_guidance: bool) -> None:
+    if job.positive.guidance is not None and not takes_guidance:
+        message = (
+            f"{job.model.name} ({family.rules.label}) does not take its guidance as an input: use "
+            "cfg, and leave the Guidance Input node out"
+        )
+        raise InvalidParam(message, param="guidance")
+    check_references(job, family)
     latent, multiple = job.latent, family.size_multiple
     for name, value in (("width", latent.width), ("height", latent.height)):
         if value % multiple or value <= 0:
@@ -405,10 +486,6 @@ def _adapter_facts(matched: MatchedAdapter) -> dict[str, Any]:
         "modules": len(matched.modules),
         "unmatched": len(matched.unmatched),
     }
-
-
-def _named(reference: ComponentRef) -> dict[str, str]:
-    return {"name": reference.name, "stamp": reference.stamp}
 
 
 def _library_versions() -> dict[str, str]:

@@ -9,20 +9,30 @@ from types import MappingProxyType
 from typing import Final
 
 from inline_core.errors import ModelFileInvalid
+from inline_core.families.flux2.family import FLUX_2
 from inline_core.families.z_image.family import Z_IMAGE
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.scan import ModelRoot
 from inline_core.sampling.family import ModelFamily
+from inline_core.sampling.job import SampleJob
+from inline_core.sampling.patches import FluxShift, Shift
+from inline_core.sampling.sigmas.schedules import steps_laid_out
+from inline_core.sampling.sigmas.tables import FlowTable, FluxTable, SigmaTable, flux_mu
 from inline_core.settings import Settings
 
-FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType({Z_IMAGE.name: Z_IMAGE})
+FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
+    {family.name: family for family in (Z_IMAGE, FLUX_2)}
+)
 # Component architectures that several families share, and the modules that load them.
 TEXT_ENCODERS: Final[Mapping[str, str]] = MappingProxyType(
     {"qwen3": "inline_core.families.text_encoders.qwen3"}
 )
 AUTOENCODERS: Final[Mapping[str, str]] = MappingProxyType(
-    {"autoencoder-kl": "inline_core.families.autoencoders.kl"}
+    {
+        "autoencoder-kl": "inline_core.families.autoencoders.kl",
+        "autoencoder-kl-flux-2": "inline_core.families.autoencoders.kl_flux2",
+    }
 )
 
 
@@ -34,6 +44,35 @@ def family_of(reference: ComponentRef) -> ModelFamily:
         message = f"{reference.name} is {reference.family}, which cannot be run here (only {known})"
         raise ModelFileInvalid(message)
     return family
+
+
+def table_of(job: SampleJob, family: ModelFamily | None = None) -> SigmaTable:
+    """The sigmas of a job's model, with its patches; for the job's picture and steps.
+
+    Raises: ModelFileInvalid if no family runs the model.
+    """
+    family = family or family_of(job.model)
+    width, height = job.latent.width, job.latent.height
+    steps = steps_laid_out(job.steps, job.denoise)
+    return table_for(job.model, family, (width, height), steps)
+
+
+def table_for(
+    model: ComponentRef, family: ModelFamily, size: tuple[int, int], steps: int
+) -> SigmaTable:
+    """The sigmas of a model for a picture of a size; a shift counts for flow models only.
+
+    `steps` are those of the whole schedule, from pure noise (see `steps_laid_out`).
+    """
+    width, height = size
+    table = family.table(width, height, steps)
+    shifts = [patch for patch in model.patches if isinstance(patch, Shift | FluxShift)]
+    if not shifts or not table.flow:
+        return table
+    wanted = shifts[-1]
+    if isinstance(wanted, Shift):
+        return FlowTable(wanted.shift)
+    return FluxTable(flux_mu(width, height, wanted.base_shift, wanted.max_shift))
 
 
 def family_reading(encoder: ComponentRef) -> ModelFamily | None:

@@ -44,12 +44,18 @@ class LoraRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Patch:
+    """How a model is sampled (guidance, schedule, step cache), never what its weights are."""
+
+
+@dataclass(frozen=True, slots=True)
 class ComponentRef:
     """One identified component in a file or folder.
 
     `name` is what the client picked (relative to the category folder); `stamp` changes when the
     content of the file may have changed (size, mtime and a hash of the header), so that equal
     references mean equal weights.  `family` is the architecture the content was identified as.
+    `patches` apply in order, the later one winning over an earlier one of the same kind.
     """
 
     role: Role
@@ -59,3 +65,4 @@ class ComponentRef:
     path: Path
     stamp: str
     adapters: tuple[LoraRef, ...] = ()
+    patches: tuple[Patch, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -62,7 +63,7 @@ class Lease(Generic[T]):
 
 
 class ComponentPool:
-    """Holds components by key.  Used on the device thread; `stats` may be called from anywhere.
+    """Holds components by key.  Any thread may use it; two that want the same load it once.
 
     `room` says how much a new component may take now, given what is held; `after_drop` gives
     memory back to the device.  Components that nobody leases stay up to `keep_bytes` (None: while
@@ -81,6 +82,9 @@ class ComponentPool:
         self._keep_bytes = keep_bytes
         self._after_drop = after_drop
         self._clock = clock
+        self._lock = threading.RLock()
+        self._loaded = threading.Condition(self._lock)
+        self._loading: dict[Hashable, Room] = {}
         self._held: dict[Hashable, _Held] = {}
         self._counts = PoolCounts()
         self._evicted: deque[dict[str, Any]] = deque(maxlen=_EVICTIONS_SHOWN)
@@ -91,45 +95,67 @@ class ComponentPool:
         What is oldest and not leased is dropped *before* a load that would not fit.
         Raises: OutOfMemory with the numbers if it cannot fit, and whatever `load` raises.
         """
-        held = self._held.get(key)
-        if held is None:
+        with self._lock:
+            self._loaded.wait_for(lambda: key not in self._loading)
+            held = self._held.get(key)
+            if held is not None:
+                self._counts.hits += 1
+                return self._leased(held)
             self._counts.misses += 1
             self._make_room(label, size)
+            self._loading[key] = size
+        try:
+            # Not under the lock: others may lease and give back while this one is read.
             held = _Held(load(), size, label)
+        except BaseException:
+            with self._lock:
+                del self._loading[key]
+                self._loaded.notify_all()
+            raise
+        with self._lock:
+            del self._loading[key]
             self._held[key] = held
             self._counts.bytes_loaded += _total(size)
-        else:
-            self._counts.hits += 1
+            self._loaded.notify_all()
+            return self._leased(held)
+
+    def _leased(self, held: _Held) -> Lease[Any]:
         held.leases += 1
         held.used_s = self._clock()
 
         def release() -> None:
-            held.leases -= 1
-            held.used_s = self._clock()
-            self._keep_within_budget()
+            with self._lock:
+                held.leases -= 1
+                held.used_s = self._clock()
+                self._keep_within_budget()
 
         return Lease(held.value, release)
 
     def held(self) -> Room:
-        """What all loaded components take."""
-        sizes = [held.size for held in list(self._held.values())]
+        """What all components take that are loaded, or being loaded."""
+        with self._lock:
+            sizes = [held.size for held in self._held.values()]
+            sizes += self._loading.values()
         return Room(
             sum(size.device_bytes for size in sizes), sum(size.host_bytes for size in sizes)
         )
 
     def free(self, why: Why = "asked") -> int:
         """Drop everything that is not leased; gives the bytes freed."""
-        return self._drop(self._unleased(), why)
+        with self._lock:
+            return self._drop(self._unleased(), why)
 
     def drop_idle(self, older_than_s: float) -> int:
         """Drop what nobody has used for so long; gives the bytes freed."""
         limit = self._clock() - older_than_s
-        old = [key for key in self._unleased() if self._held[key].used_s <= limit]
-        return self._drop(old, "idle")
+        with self._lock:
+            old = [key for key in self._unleased() if self._held[key].used_s <= limit]
+            return self._drop(old, "idle")
 
     def stats(self) -> dict[str, Any]:
         """Counters and what is loaded, for `/v1/health`."""
-        held = list(self._held.values())
+        with self._lock:
+            held = list(self._held.values())
         counts = self._counts
         return {
             "hits": counts.hits,

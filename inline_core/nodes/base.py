@@ -39,9 +39,12 @@ class Render(Protocol):
 class Components(Protocol):
     """The models folder, as nodes see it."""
 
-    def find(self, role: Role, name: str, *, family: str | None = None) -> ComponentRef:
+    def find(
+        self, role: Role, name: str, *, family: str | None = None, variant: str = ""
+    ) -> ComponentRef:
         """The component `name` (empty: the best one for `family`), identified and checked.
 
+        Of several that would do, one of `variant` is preferred.
         Raises: ModelFileMissing, ModelFileInvalid.
         """
 
@@ -50,6 +53,9 @@ class Components(Protocol):
 
         Raises: ModelFileMissing, ModelFileInvalid.
         """
+
+    def defaults_of(self, model: ComponentRef) -> Mapping[str, Any]:
+        """The usual params of a diffusion model (steps, guidance, ...), by its variant."""
 
     def find_lora(self, name: str, strength: float) -> LoraRef:
         """The adapter file `name`.  Raises: ModelFileMissing, ModelFileInvalid."""
@@ -94,7 +100,7 @@ class NodeContext(Protocol):
         """Say how far this node is: `fraction` in 0..1, `phase` one of the contract's phases."""
 
     def preview(self, encode: Callable[[], bytes]) -> None:
-        """Offer a live preview (JPEG bytes); `encode` is called only if somebody watches."""
+        """Offer a live preview; `encode` gives its bytes, and is called only if somebody looks."""
 
     def warn(self, message: str) -> None:
         """Attach a warning to the run and to the takes of this node."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef
-from inline_core.media.values import Image, ImageBatch
+from inline_core.media.values import Image, ImageBatch, Mask
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.sampling.values import Latent
 
@@ -70,6 +71,23 @@ def decode(
     images = ctx.render.decode(vae, latent, ctx)
     ctx.describe(vae=vae.name)
     return images[0] if len(images) == 1 else ImageBatch(images)
+
+
+@node(
+    "latent/noise-mask",
+    title="Set Noise Mask",
+    category="Latent",
+    icon="square",
+    outputs=[Port(PortKind.LATENT)],
+)
+def noise_mask(ctx: NodeContext, latent: Latent, mask: Mask) -> Latent:
+    """Make only the masked part of a picture anew (inpainting); grey keeps a part of what is there.
+
+    The mask is scaled to the latent.  Warns when it is empty, as nothing would change.
+    """
+    if not mask.values.any():
+        ctx.warn("The mask is empty: the sampler will keep the whole picture.")
+    return replace(latent, mask=mask.values)
 
 
 def single_image(ctx: NodeContext, image: Image | ImageBatch) -> Image:

@@ -7,10 +7,30 @@ from importlib.metadata import entry_points
 from types import MappingProxyType, ModuleType
 
 from inline_core.graph.spec import NodeSpec
-from inline_core.nodes import generate, inputs, latent, load, sample
+from inline_core.nodes import (
+    generate,
+    generate_flux2,
+    image,
+    inputs,
+    latent,
+    load,
+    patches,
+    sample,
+    sigmas,
+)
 from inline_core.nodes.base import spec_of
 
-_BUILTIN: tuple[ModuleType, ...] = (inputs, sample, latent, load, generate)
+_BUILTIN: tuple[ModuleType, ...] = (
+    inputs,
+    sample,
+    latent,
+    image,
+    load,
+    patches,
+    generate,
+    generate_flux2,
+    sigmas,
+)
 ENTRY_POINT_GROUP = "inline_core.nodes"
 
 

@@ -8,20 +8,24 @@ from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
+from inline_core.sampling.sigmas.schedules import SCHEDULE_LABELS, SCHEDULES
+from inline_core.sampling.sigmas.values import Sigmas
+from inline_core.sampling.solver_options import options_from
+from inline_core.sampling.solvers import SOLVERS
 from inline_core.sampling.values import Conditioning, Latent
 
-SAMPLERS = (
-    ("euler", "Euler"),
-    ("euler_a", "Euler Ancestral"),
-    ("dpmpp_2m", "DPM++ 2M"),
-    ("heun", "Heun"),
+# Those of the contract come first.
+_FIRST_SAMPLERS = ("euler", "euler_a", "dpmpp_2m", "heun")
+_FIRST_SCHEDULERS = ("simple", "karras", "exponential", "beta")
+SAMPLERS = tuple(
+    (name, SOLVERS[name].label) for name in dict.fromkeys((*_FIRST_SAMPLERS, *SOLVERS))
 )
-SCHEDULERS = (
-    ("simple", "Simple"),
-    ("karras", "Karras"),
-    ("exponential", "Exponential"),
-    ("beta", "Beta"),
+SCHEDULERS = tuple(
+    (name, SCHEDULE_LABELS[name]) for name in dict.fromkeys((*_FIRST_SCHEDULERS, *SCHEDULES))
 )
+_STYLES = (("regular", "Regular"), ("nested", "Nested"))
+_NOISES = (("per_picture", "Seed + i for picture i"), ("one_draw", "One draw for the batch"))
+_LAST_STEP = 10_000
 _SAMPLE_FROM = 0.1
 _SAMPLE_TO = 0.9
 
@@ -92,6 +96,74 @@ def sample(
         scheduler=scheduler,
         seed=seed,
         denoise=denoise,
+    )
+    return run_job(ctx, job).latent
+
+
+@node(
+    "sample/advanced",
+    title="Sample (Advanced)",
+    category="Sampling",
+    icon="wand",
+    outputs=[Port(PortKind.LATENT)],
+    needs=["torch"],
+)
+def sample_advanced(
+    ctx: NodeContext,
+    model: Model,
+    positive: Conditioning,
+    latent: Latent,
+    negative: Conditioning | None = None,
+    second: Annotated[Conditioning | None, Port(PortKind.CONDITIONING, "Second")] = None,
+    sigmas: Annotated[Sigmas | None, Port(PortKind.SIGMAS, "Sigmas")] = None,
+    *,
+    steps: Annotated[int, Param(min=1, max=1000, step=1)] = 20,
+    cfg: Annotated[float, Param(label="CFG", min=0.0, max=100.0, step=0.1)] = 5.0,
+    sampler: Annotated[str, Param(options=SAMPLERS)] = "euler",
+    scheduler: Annotated[str, Param(options=SCHEDULERS)] = "simple",
+    seed: Seed = -1,
+    denoise: Annotated[float, Param(min=0.0, max=1.0, step=0.01, advanced=True)] = 1.0,
+    start_step: Annotated[int, Param(min=0, max=_LAST_STEP, step=1)] = 0,
+    end_step: Annotated[int, Param(min=0, max=_LAST_STEP, step=1)] = _LAST_STEP,
+    add_noise: bool = True,
+    leftover_noise: bool = False,
+    noise: Annotated[str, Param(options=_NOISES, advanced=True)] = "per_picture",
+    second_cfg: Annotated[
+        float, Param(label="CFG of second", min=0.0, max=100.0, step=0.1, advanced=True)
+    ] = 1.0,
+    style: Annotated[str, Param(options=_STYLES, advanced=True)] = "regular",
+    solver_options: Annotated[str, Param(label="Solver options", advanced=True)] = "",
+) -> Latent:
+    """Denoise a part of a schedule, or along sigmas of your own.
+
+    Steps `start_step` to `end_step` of the schedule are run.  With `leftover_noise` the last one
+    leaves its noise in, to be gone on with by another sampler without `add_noise`.  Wired `sigmas`
+    stand in for scheduler, steps and denoise.  `second` is a conditioning between the positive and
+    the negative one: regular adds `cfg` times what sets the positive one apart from it, nested
+    guides from it first.  `solver_options` are written `eta=0.5, s_noise=1.0`.
+    Raises: ModelFileInvalid, InvalidParam, NotFinite, OutOfMemory.
+    """
+    job = SampleJob(
+        model=model,
+        positive=positive,
+        negative=negative,
+        latent=latent,
+        steps=steps,
+        cfg=cfg,
+        sampler=sampler,
+        scheduler=scheduler,
+        seed=seed,
+        denoise=denoise,
+        sigmas=sigmas.values if sigmas is not None else None,
+        start_step=start_step,
+        end_step=end_step if end_step < _LAST_STEP else None,
+        add_noise=add_noise,
+        leftover_noise=leftover_noise,
+        one_draw=noise == "one_draw",
+        second=second,
+        second_cfg=second_cfg,
+        dual_style=style,
+        options=options_from(sampler, solver_options),
     )
     return run_job(ctx, job).latent
 

@@ -15,9 +15,10 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    text,
 )
 
-from inline_core.errors import NotFound
+from inline_core.errors import NotFound, OutputUnavailable
 from inline_core.runs.database import Database
 from inline_core.runs.events import Event
 from inline_core.runs.records import AssetRecord, RunBody, RunHead, RunView
@@ -54,6 +55,19 @@ class RunFilter:
 
     statuses: tuple[RunStatus, ...] = ()
     tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOrigin:
+    """A take, and the run and node it came from; `siblings` are all takes of that node, in order.
+
+    Where the run that made the take was deleted, it is a run that reused the take.
+    """
+
+    take: Take
+    node_id: str
+    body: RunBody
+    siblings: tuple[Take, ...]
 
 
 class Queries:
@@ -200,15 +214,14 @@ class Queries:
 
     def take(self, take_id: str) -> Take:
         """One take, deleted ones included.  Raises: NotFound."""
+        return self._database.read(lambda connection: _take(connection, take_id))
 
-        def work(connection: Connection) -> Take:
-            row = connection.execute(select(takes).where(takes.c.id == take_id)).mappings().first()
-            if row is None:
-                message = f"No take {take_id!r}."
-                raise NotFound(message)
-            return take_from(row)
+    def origin(self, take_id: str) -> TakeOrigin:
+        """How a take came to be.
 
-        return self._database.read(work)
+        Raises: NotFound, or OutputUnavailable if every run that had it was deleted.
+        """
+        return self._database.read(lambda connection: _origin(connection, take_id))
 
     def takes_page(
         self, *, run_id: str | None, kind: str | None, limit: int, before: tuple[int, str] | None
@@ -274,6 +287,44 @@ class Queries:
 
 def _no_run(run_id: str) -> NotFound:
     return NotFound(f"No run {run_id!r}.")
+
+
+def _take(connection: Connection, take_id: str) -> Take:
+    row = connection.execute(select(takes).where(takes.c.id == take_id)).mappings().first()
+    if row is None:
+        message = f"No take {take_id!r}."
+        raise NotFound(message)
+    return take_from(row)
+
+
+def _origin(connection: Connection, take_id: str) -> TakeOrigin:
+    take = _take(connection, take_id)
+    holder = connection.execute(
+        select(run_takes.c.run_id, run_takes.c.node_id)
+        .where(run_takes.c.take_id == take_id)
+        .order_by((run_takes.c.run_id == take.run_id).desc(), run_takes.c.run_id)
+    ).first()
+    run_id, node_id = (take.run_id, take.node_id) if holder is None else holder
+    row = connection.execute(_RUN, {"run_id": run_id}).mappings().first()
+    if row is None:
+        message = f"The run that made take {take_id!r} was deleted, and its graph with it."
+        raise OutputUnavailable(message)
+    if holder is None:
+        # Of an attempt that was interrupted and made anew: no run holds it any more.
+        held = select(run_takes.c.take_id)
+        query = select(takes).where(
+            takes.c.run_id == run_id, takes.c.node_id == node_id, takes.c.id.not_in(held)
+        )
+        query = query.order_by(text("takes.rowid"))
+    else:
+        query = (
+            select(takes)
+            .join(run_takes, run_takes.c.take_id == takes.c.id)
+            .where(run_takes.c.run_id == run_id, run_takes.c.node_id == node_id)
+            .order_by(run_takes.c.position)
+        )
+    siblings = tuple(take_from(sibling) for sibling in connection.execute(query).mappings())
+    return TakeOrigin(take, node_id, body_from(row), siblings)
 
 
 def _run_view(connection: Connection, run_id: str) -> RunView:

@@ -93,6 +93,7 @@ class RunBody:
     params: Mapping[str, Mapping[str, Any]]
     seeds: Mapping[str, int]
     force: bool
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

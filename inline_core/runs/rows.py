@@ -109,6 +109,7 @@ def body_from(row: RowMapping) -> RunBody:
         params=row["params"],
         seeds=row["seeds"],
         force=bool(row["force"]),
+        priority=int(row["priority"]),
     )
 
 

@@ -4,76 +4,97 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from inline_core.loading.component import ComponentRef
-from inline_core.sampling.guidance import is_guided
 from inline_core.sampling.job import SampleJob
 
-# How often a waiting job of another kind is overtaken before nobody new is let in.
+# How often a waiting job is overtaken before it is its turn, whatever matches better.
 PATIENCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class BatchKey:
-    """Jobs with equal keys share forward passes: same weights, same shapes, same guidance mode."""
+    """Jobs with equal keys share forward passes: same weights and adapters, same shapes.
+
+    Guidance is no part of it: each estimate that a job needs is a row of its own.
+    """
 
     model: ComponentRef
     width: int
     height: int
-    guided: bool
+    references: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, job: SampleJob) -> BatchKey:
         """The key of a job."""
-        return cls(job.model, job.latent.width, job.latent.height, is_guided(job.cfg))
+        model, latent = replace(job.model, patches=()), job.latent
+        references = tuple((item.width, item.height) for item in job.positive.references)
+        return cls(model, latent.width, latent.height, references)
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """Width and height of all that goes through the model."""
+        return ((self.width, self.height), *self.references)
 
 
-class Entry(Protocol):
-    """What the batcher needs to know of a waiting job."""
+class Member(Protocol):
+    """What the batcher needs to know of a job that is being stepped."""
 
     key: BatchKey
     pictures: int
+
+
+class Entry(Member, Protocol):
+    """What the batcher needs to know of a waiting job."""
+
+    priority: int
     overtaken: int
     refused_for: str
 
 
-def refusal(entry: Entry, active: Sequence[Entry], max_batch: int) -> str | None:
+def refusal(entry: Member, active: Sequence[Member], max_batch: int) -> str | None:
     """Why `entry` may not join now, or None if it may.  A lone job always may."""
     if not active:
         return None
     key = active[0].key
     if entry.key.model != key.model:
-        return "other_model"
-    if (entry.key.width, entry.key.height) != (key.width, key.height):
+        same = (entry.key.model.path, entry.key.model.stamp) == (key.model.path, key.model.stamp)
+        return "other_adapters" if same else "other_model"
+    if entry.key.sizes != key.sizes:
         return "other_size"
-    if entry.key.guided != key.guided:
-        return "other_guidance"
     if sum(item.pictures for item in active) + entry.pictures > max_batch:
         return "batch_full"
     return None
 
 
 def choose(
-    waiting: Sequence[Entry], active: Sequence[Entry], max_batch: int, refused: Counter[str]
+    waiting: Sequence[Entry], active: Sequence[Member], max_batch: int, refused: Counter[str]
 ) -> Entry | None:
-    """The next waiting job to let in, or None; counts a reason in `refused` once per job.
+    """The next of the `waiting` jobs (in order of arrival) to let in, or None.
 
-    First come first served among the jobs that match; a job that does not match is overtaken at
-    most `PATIENCE` times, then the batch runs dry and it is its turn.
+    Higher priority first, then first come first served, among the jobs that match.  A job is
+    overtaken by later ones at most `PATIENCE` times, be it for its priority or because it does not
+    match; then the batch runs dry and it is its turn.  Counts a reason in `refused` once per job.
     """
-    passed: list[Entry] = []
-    for entry in waiting:
+    queue = sorted(waiting, key=lambda entry: (entry.overtaken < PATIENCE, -entry.priority))
+    for entry in queue:
         reason = refusal(entry, active, max_batch)
         if reason is None:
-            for other in passed:
-                other.overtaken += 1
+            _overtake(waiting, entry)
             return entry
         if entry.refused_for != reason:
             refused[reason] += 1
             entry.refused_for = reason
         if reason == "batch_full" or entry.overtaken >= PATIENCE:
             return None
-        passed.append(entry)
     return None
+
+
+def _overtake(waiting: Sequence[Entry], chosen: Entry) -> None:
+    """Everybody who was there before `chosen` was overtaken once more."""
+    for entry in waiting:
+        if entry is chosen:
+            return
+        entry.overtaken += 1

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from inline_core.sampling.job import SampleJob
+    from inline_core.sampling.sigmas.tables import SigmaTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class PassSize:
     """What one forward pass works on: sizes from the header, pixels, and members.
 
     `members` counts pictures, twice with classifier-free guidance; `decoder_channels` is how wide
-    the decoder is at full resolution.
+    the decoder is at full resolution; `reference_pixels` are those of the pictures looked at.
     """
 
     geometry: Mapping[str, int]
@@ -39,23 +40,29 @@ class PassSize:
     height: int
     members: int = 1
     decoder_channels: int = 256
+    reference_pixels: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
     """The torch-free description of an architecture.
 
-    `schedule_shift` is the shift of its flow schedule, `size_multiple` what width and height must
-    be multiples of, `runtime` the module with its torch code, imported on the device thread, and
-    `workload` the values that one forward pass and its decode need beside the weights.
+    `table` gives the sigmas its noise schedules are laid over, for a picture of width and height in
+    pixels and a number of steps, `size_multiple` is what both sides must be multiples of, `runtime`
+    the module with its torch code, imported on the device thread, and `workload` the values that
+    one forward pass and its decode need beside the weights.  `guidance_input` names the constructor
+    argument that says whether a model takes its guidance as an input ("": none does).
+    `looks_at_references` says that prompts may carry pictures (see `families.references`).
     """
 
     rules: FamilyRules
     space: LatentSpace
-    schedule_shift: float
+    table: Callable[[int, int, int], SigmaTable]
     size_multiple: int
     runtime: str
     workload: Callable[[PassSize], Workload]
+    guidance_input: str = ""
+    looks_at_references: bool = False
 
     @property
     def name(self) -> str:
@@ -63,8 +70,36 @@ class ModelFamily:
         return self.rules.name
 
 
+@dataclass(slots=True, eq=False)
+class StepMemory:
+    """What one row of one job may reuse of its earlier steps (see `families.blocks`).
+
+    `threshold` is the relative change of the first block below which the rest is not run again;
+    `first` is what the first block added when it was, `rest` what the others added then.
+    """
+
+    threshold: float
+    first: Tensor | None = None
+    rest: Tensor | None = None
+    reused: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One row of a forward pass: an encoded prompt, and what is special about it.
+
+    `guidance` is for models that take their guidance as an input, `skipped_layers` are numbers of
+    blocks that this row does not go through.
+    """
+
+    conditioning: Any
+    guidance: float | None = None
+    skipped_layers: tuple[int, ...] = ()
+    memory: StepMemory | None = None
+
+
 class Denoiser(Protocol):
-    """A loaded diffusion model.  Used on the device thread only."""
+    """A loaded diffusion model of a family.  Used on the device thread only."""
 
     def predict(self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[Any]) -> Tensor:
         """The denoised estimates of a batch.
@@ -74,29 +109,54 @@ class Denoiser(Protocol):
         """
 
 
+class GuidedDenoiser(Protocol):
+    """A `Denoiser` of a family with `guidance_input`.  Device thread only."""
+
+    def predict(
+        self,
+        latents: Tensor,
+        sigmas: Tensor,
+        conditioning: Sequence[Any],
+        guidance: Sequence[float | None] = (),
+    ) -> Tensor:
+        """As `Denoiser.predict`, with a guidance scale for each member; None: the usual one."""
+
+
+class BatchDenoiser(Denoiser, Protocol):
+    """A diffusion model as the sampler uses it.  Device thread only."""
+
+    def estimate(
+        self, latents: Tensor, sigmas: Tensor, rows: Sequence[Row], check: Callable[[], None]
+    ) -> Tensor:
+        """As `Denoiser.predict` with a row each; `check` is called between blocks and may raise."""
+
+
 @dataclass(slots=True)
 class Prepared:
     """Everything loaded and encoded that one job needs; `release` gives the leases back.
 
-    `max_pictures` is how many pictures of this size fit into one forward pass.
+    `max_pictures` is how many pictures of this size fit into one forward pass, `speed_key` says for
+    which passes measured speeds hold (device, model, precision; empty: none are measured).
     """
 
-    denoiser: Denoiser
+    denoiser: BatchDenoiser
     positive: Any
     negative: Any | None
     space: LatentSpace
-    schedule_shift: float
+    table: SigmaTable
     device: str
     dtype: str
     release: Callable[[], None]
+    second: Any | None = None
     preview: Callable[[Tensor], bytes] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     max_pictures: int = 1_000_000
+    speed_key: str = ""
 
 
 class ModelSource(Protocol):
-    """Turns the references of a job into loaded modules.  Used on the device thread only."""
+    """Turns the references of a job into loaded modules.  Used on the device's threads only."""
 
     def prepare(self, job: SampleJob) -> Prepared:
         """Load and encode.  Raises: InlineError, RunCancelled."""

@@ -22,7 +22,7 @@ class StepReport:
     """What the sampler tells after each step; `step` counts from 1.
 
     `eta_s` is the estimated time to the end of the job.  `preview` gives the current denoised
-    estimate as encoded JPEG bytes when called (on the device thread, only if somebody looks).
+    estimate as encoded picture bytes when called (on any thread, only if somebody looks).
     """
 
     step: int
@@ -40,6 +40,14 @@ class SampleJob:
     ``uncond + cfg * (cond - uncond)``: 1.0 means no guidance.  `denoise` in 0..1 is the share of
     the schedule that is run (1.0: from pure noise).  Picture i of the batch uses `seed + i`.
     `seed` is already resolved (>= 0).
+
+    `sigmas` stands in for scheduler, steps and denoise.  Of either, steps `start_step` to
+    `end_step` are run; with `leftover_noise` the last one does not go down to 0.  Without
+    `add_noise` the latent is taken as noisy already (the second half of a split sampling).
+    `one_draw` draws the noise of a batch as ComfyUI does (see `NoiseSource`).
+    `second` is another conditioning between the positive and the negative one (`second_cfg`,
+    `dual_style`: regular or nested).  `options` are those of the solver.  Of two waiting jobs the
+    one with the higher `priority` is first.
     """
 
     model: ComponentRef
@@ -52,6 +60,17 @@ class SampleJob:
     seed: int
     denoise: float = 1.0
     negative: Conditioning | None = None
+    sigmas: tuple[float, ...] | None = None
+    start_step: int = 0
+    end_step: int | None = None
+    add_noise: bool = True
+    leftover_noise: bool = False
+    one_draw: bool = False
+    second: Conditioning | None = None
+    second_cfg: float = 1.0
+    dual_style: str = "regular"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
     cancel: CancelCheck | None = None
     on_step: Callable[[StepReport], None] | None = None
     on_phase: Callable[[str, float, str], None] | None = None

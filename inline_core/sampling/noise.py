@@ -18,20 +18,35 @@ def picture_seed(seed: int, index: int) -> int:
 
 
 class NoiseSource:
-    """The noise of one job: each picture has its own generator, seeded with `seed + index`."""
+    """The noise of one job: each picture has its own generator, seeded with `seed + index`.
 
-    def __init__(self, seed: int, count: int, shape: tuple[int, int, int], device: str) -> None:
-        """`shape` is (channels, height, width) of one latent."""
-        self._shape = shape
+    With `one_draw` the pictures are consecutive parts of one draw from `seed`, as ComfyUI has it;
+    then picture i of a batch cannot be made alone.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        count: int,
+        shape: tuple[int, ...],
+        device: str,
+        *,
+        one_draw: bool = False,
+    ) -> None:
+        """`shape` is (channels, ..., height, width) of one latent."""
+        self._shape = (count, *shape) if one_draw else shape
         self._device = device
+        self._one_draw = one_draw
         self._generators = [
-            torch.Generator("cpu").manual_seed(picture_seed(seed, index)) for index in range(count)
+            torch.Generator("cpu").manual_seed(picture_seed(seed, index))
+            for index in range(1 if one_draw else count)
         ]
 
     def draw(self) -> Tensor:
-        """The next noise of every picture: (pictures, channels, height, width) float32."""
+        """The next noise of every picture: (pictures, channels, ..., height, width) float32."""
         drawn = [
             torch.randn(self._shape, generator=generator, dtype=torch.float32)
             for generator in self._generators
         ]
-        return torch.stack(drawn).to(self._device)  # (pictures, channels, height, width)
+        noise = drawn[0] if self._one_draw else torch.stack(drawn)
+        return noise.to(self._device)  # (pictures, channels, ..., height, width)

@@ -14,11 +14,15 @@ class Conditioning:
     """A prompt for one text encoder: a recipe, encoded (and cached) where it is first needed.
 
     Holding the recipe instead of the tensors keeps the encoder out of memory until a model of a
-    known family asks for it in that family's own format.
+    known family asks for it in that family's own format.  `guidance` is for distilled models that
+    take their guidance scale as an input (FLUX.1 dev); None leaves it to the model's default.
+    `references` are pictures that the model looks at while it makes its own, in order.
     """
 
     prompt: str
     encoder: ComponentRef
+    guidance: float | None = None
+    references: tuple[Latent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +32,8 @@ class Latent:
     `samples` is None for an empty latent (the family of the model that samples it decides the
     channels), else an opaque float32 CPU tensor (batch, channels, height/f, width/f) in the
     *normalised* latent space of `space` (a family's latent space name, e.g. `flux`).
+    `mask` is None or uint8 (height, width) in pixels of any size: where it is 255 the sampler makes
+    the picture anew, where it is 0 it keeps `samples`, in between it does a part.
     `provenance` says what made each picture; `warnings` are carried into the take.
     """
 
@@ -37,4 +43,5 @@ class Latent:
     samples: Any = None
     space: str | None = None
     size_bytes: int = 0
+    mask: Any = None
     provenance: Mapping[str, Any] = field(default_factory=dict)

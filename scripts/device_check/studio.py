@@ -72,6 +72,7 @@ class QuietContext:
 
     run_id: str = "gpu-check"
     node_id: str = "n"
+    priority: int = 0
     render: Any = None
     components: Any = None
     media: Any = None

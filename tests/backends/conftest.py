@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from inline_core.devices.budget import Demand, Weights
+from inline_core.devices.ladder import Plan
+from inline_core.devices.placement import Dtype, Placement
 from inline_core.devices.policy import DevicePolicy
 from inline_core.devices.worker import DeviceThread
 from inline_core.families.modules import ModuleSource
@@ -19,9 +22,30 @@ from inline_core.loading.component import Role
 from inline_core.loading.pool import ComponentPool
 from inline_core.sampling.backends.inprocess import InProcessSampler
 from inline_core.sampling.job import SampleJob
+from inline_core.sampling.speeds import PassSpeeds
 from inline_core.sampling.values import Conditioning, Latent
 from inline_core.settings import Settings
 from tests import tiny
+
+
+class FixedPrecision(DevicePolicy):
+    """A policy that computes in one precision, whatever the machine would pick."""
+
+    def __init__(self, settings: Settings, dtype: Dtype) -> None:
+        super().__init__(settings)
+        self._dtype = dtype
+
+    def plan(self, demand: Demand) -> Plan:
+        plan = super().plan(demand)
+        encoder = plan.text_encoder
+        return replace(
+            plan,
+            model=replace(plan.model, dtype=self._dtype),
+            text_encoder=None if encoder is None else replace(encoder, dtype=self._dtype),
+        )
+
+    def place_vae(self, weights: Weights) -> Placement:
+        return replace(super().place_vae(weights), dtype=self._dtype)
 
 
 @dataclass
@@ -29,12 +53,15 @@ class Bench:
     """A sampler with its device thread and a models folder."""
 
     device: DeviceThread
+    lane: DeviceThread | None
     catalog: Catalog
     pool: ComponentPool
+    modules: ModuleSource
     sampler: InProcessSampler
 
     def job(self, prompt: str = "a red circle", **changes: Any) -> SampleJob:
-        model = self.catalog.find(Role.DIFFUSION_MODEL, changes.pop("model", ""), family="z-image")
+        family = changes.pop("family", "z-image")
+        model = self.catalog.find(Role.DIFFUSION_MODEL, changes.pop("model", ""), family=family)
         encoder = self.catalog.companions(model)[1]
         size = changes.pop("size", 64)
         negative = changes.pop("negative", None)
@@ -53,12 +80,23 @@ class Bench:
         samples: torch.Tensor = self.sampler.submit(job).result(30).latent.samples
         return samples
 
+    def close(self) -> bool:
+        lane_ended = self.lane is None or self.lane.close(10)
+        return self.device.close(10) and lane_ended
 
-def make_bench(folder: Path, max_batch: int = 8) -> Bench:
+
+def make_bench(
+    folder: Path,
+    max_batch: int = 8,
+    *,
+    lane: bool = False,
+    dtype: Dtype | None = None,
+    speeds: PassSpeeds | None = None,
+) -> Bench:
     torch.set_num_threads(1)
     settings = Settings(models_dir=folder, demo_model=False, threads=1, profile="cpu")
     catalog = open_catalog(settings)
-    policy = DevicePolicy(settings)
+    policy = DevicePolicy(settings) if dtype is None else FixedPrecision(settings, dtype)
     pool = ComponentPool(policy.room)
 
     def around(loop: Any) -> None:
@@ -67,15 +105,17 @@ def make_bench(folder: Path, max_batch: int = 8) -> Bench:
             loop()
 
     device = DeviceThread("device-test", around=around)
-    sampler = InProcessSampler(device, ModuleSource(catalog, pool, policy), max_batch)
-    return Bench(device, catalog, pool, sampler)
+    aside = DeviceThread("lane-test", around=around) if lane else None
+    modules = ModuleSource(catalog, pool, policy)
+    sampler = InProcessSampler(device, modules, max_batch, lane=aside, speeds=speeds)
+    return Bench(device, aside, catalog, pool, modules, sampler)
 
 
-@pytest.fixture(params=["inprocess"])
-def bench() -> Iterator[Bench]:
-    made = make_bench(tiny.shared_models())
+@pytest.fixture(params=["inprocess", "inprocess-lane"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    made = make_bench(tiny.shared_models(), lane=request.param == "inprocess-lane")
     yield made
-    assert made.device.close(10)
+    assert made.close()
 
 
 @pytest.fixture
@@ -83,4 +123,4 @@ def strict_bench() -> Iterator[Bench]:
     """A sampler that never puts two pictures into one pass."""
     made = make_bench(tiny.shared_models(), max_batch=1)
     yield made
-    assert made.device.close(10)
+    assert made.close()

@@ -67,7 +67,9 @@ def test_batched_equals_alone(bench: Bench, guided: bool) -> None:
     alone = [bench.latents(job) for job in jobs]
     before = bench.sampler.stats()["forwards"]
     results = [future.result(30) for future in together(bench, jobs)]
-    assert bench.sampler.stats()["forwards"] - before == 7
+    forwards = bench.sampler.stats()["forwards"] - before
+    # With a lane the first job does not wait until the others are prepared.
+    assert forwards == 7 if bench.lane is None else 7 <= forwards <= 16
     for job, single, result in zip(jobs, alone, results, strict=True):
         assert result.provenance["batch"] > 1
         assert largest_difference(result.latent.samples, single) < TOLERANCE, job.sampler
@@ -115,7 +117,7 @@ def test_jobs_that_do_not_match_wait_for_their_turn(bench: Bench) -> None:
     for future, single in zip(together(bench, jobs), alone, strict=True):
         assert largest_difference(future.result(30).latent.samples, single) < TOLERANCE
     refused = bench.sampler.stats()["refused"]
-    assert refused.keys() == {"other_size", "other_guidance"}
+    assert refused.keys() == {"other_size"}
 
 
 def test_a_job_joins_a_running_batch(bench: Bench) -> None:
@@ -194,7 +196,7 @@ def test_nan_ends_only_its_own_job(tmp_path: Path) -> None:
     with pytest.raises(NotFinite, match=r"step 1 of 4 \(nan.safetensors"):
         bad.result(30)
     assert fine.result(30).latent.samples.isfinite().all()
-    assert bench.device.close(10)
+    assert bench.close()
 
 
 def test_steps_are_reported_with_time_and_preview(bench: Bench) -> None:
@@ -252,7 +254,7 @@ def test_a_text_encoder_that_does_not_fit_is_named(tmp_path: Path) -> None:
     wrong = replace(job, positive=replace(job.positive, encoder=encoder))
     with pytest.raises(ModelFileInvalid, match="hidden size 128, the model needs 64"):
         bench.sampler.submit(wrong).result(30)
-    assert bench.device.close(10)
+    assert bench.close()
 
 
 def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
     tiny.save(tiny.transformer(seed=5).state_dict(), folder / "diffusion_models/z.safetensors")
     with pytest.raises(ModelFileInvalid, match="replaced since the run was planned"):
         bench.sampler.submit(job).result(30)
-    assert bench.device.close(10)
+    assert bench.close()
 
 
 def test_everything_ends_when_the_server_stops(bench: Bench) -> None:

@@ -15,26 +15,33 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3Model
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from inline_core.errors import ModelFileMissing
+from inline_core.loading.interruption import Interruption
 from inline_core.loading.offload import offload
 from inline_core.loading.stream import LoadPlan, TensorSource, fill
 
 # What the shapes do not tell; from the published configs.
 ROPE_THETA: Final = 1_000_000.0
 RMS_NORM_EPS: Final = 1e-6
-# The user turn of Qwen3's template with thinking enabled; some single-file setups lack the file.
+# The user turn of Qwen3's template; some single-file setups lack the file.
 CHAT_TEMPLATE: Final = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n"
+    "{% endif %}{% endif %}"
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Qwen3Encoder:
-    """A loaded Qwen3Model and its tokenizer; inputs go to `device`.  Device thread only."""
+    """A loaded Qwen3Model and its tokenizer; inputs go to `device`.  One thread at a time.
+
+    `interruption` asks between the layers.
+    """
 
     model: Qwen3Model
     tokenizer: Any
     device: str
+    interruption: Interruption
 
 
 def load_tokenizer(folder: Path, label: str) -> Any:
@@ -61,7 +68,8 @@ def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> Qwen3Encoder:
     sources = text_encoder_sources(plan.logical.tensors, plan.identity.prefix)
     fill(model, sources, plan, ignorable=["lm_head.weight"])
     offload(model, plan.placement)
-    return Qwen3Encoder(model.eval(), tokenizer, plan.placement.device)
+    interruption = Interruption(model.layers)
+    return Qwen3Encoder(model.eval(), tokenizer, plan.placement.device, interruption)
 
 
 def text_encoder_config(plan: LoadPlan) -> Qwen3Config:

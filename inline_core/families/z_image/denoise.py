@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from inline_core.families.z_image.attention import attend_lengthwise
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -18,11 +20,22 @@ class ZImageDenoiser:
 
     def __init__(self, model: Any) -> None:
         self._model = model
+        attend_lengthwise(model)
 
     @property
     def module(self) -> Any:
         """The network, for what is put on it (adapters)."""
         return self._model
+
+    @property
+    def blocks(self) -> Sequence[Any]:
+        """The repeated blocks in order, whose first inputs are hidden states and a mask."""
+        return list(self._model.layers)
+
+    @property
+    def other_blocks(self) -> Sequence[Any]:
+        """The blocks that refine the noise and the prompt before they are joined."""
+        return [*self._model.noise_refiner, *self._model.context_refiner]
 
     def predict(
         self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[EncodedPrompt]

@@ -10,6 +10,7 @@ from inline_core.loading.component import Role
 from inline_core.loading.rules import FamilyRules, RequiredFile, Requirement
 from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
 from inline_core.sampling.footprint import picture_workload
+from inline_core.sampling.sigmas.tables import FlowTable
 
 # The VAE of FLUX.1, used as it is; scaling and shift are from its published config.
 FLUX_SPACE: Final = LatentSpace("flux", channels=16, factor=8, scaling=0.3611, shift=0.1159)
@@ -115,7 +116,7 @@ def workload(size: PassSize) -> Workload:
 Z_IMAGE: Final = ModelFamily(
     rules=RULES,
     space=FLUX_SPACE,
-    schedule_shift=3.0,
+    table=lambda width, height, steps: FlowTable(3.0),  # noqa: ARG005 - the same for all
     size_multiple=16,
     runtime="inline_core.families.z_image.components",
     workload=workload,

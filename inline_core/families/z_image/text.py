@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import torch
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from inline_core.families.encoded_prompt import EncodedPrompt
 
+if TYPE_CHECKING:
     from inline_core.families.text_encoders.qwen3 import Qwen3Encoder
 
+__all__ = ["EncodedPrompt", "encode_prompt"]
+
 MAX_TOKENS: Final = 512
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EncodedPrompt:
-    """`features` (tokens, width) of one prompt; `cut_tokens` is how many did not fit."""
-
-    features: Tensor
-    cut_tokens: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory of the features."""
-        return self.features.numel() * self.features.element_size()
 
 
 def encode_prompt(encoder: Qwen3Encoder, prompt: str) -> EncodedPrompt:

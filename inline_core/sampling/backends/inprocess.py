@@ -2,83 +2,71 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-import torch
-from torch import Tensor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from inline_core.devices.worker import DeviceThread
-from inline_core.errors import InlineError, InvalidParam, NotFinite, RunCancelled, Unavailable
-from inline_core.sampling.batcher import BatchKey, choose
-from inline_core.sampling.family import Denoiser, ModelSource, Prepared
-from inline_core.sampling.guidance import combine, is_guided
+from inline_core.errors import InlineError, InvalidParam, RunCancelled, Unavailable
+from inline_core.sampling.batcher import BatchKey, Member, choose
+from inline_core.sampling.family import ModelSource, Prepared
+from inline_core.sampling.forward import ForwardLimits, ForwardPasses
+from inline_core.sampling.guidance import Pass
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
 from inline_core.sampling.memory import as_out_of_memory, is_out_of_memory
-from inline_core.sampling.noise import NoiseSource, picture_seed
-from inline_core.sampling.schedules import SCHEDULES, sigmas_for
-from inline_core.sampling.solvers import Query, Steps, solver_named
+from inline_core.sampling.sigmas.schedules import sigmas_for
+from inline_core.sampling.sigmas.tables import FlowTable
+from inline_core.sampling.solvers import solver_named
+from inline_core.sampling.speeds import PassSpeeds
+from inline_core.sampling.stepping import Ask, Stepping
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class _AbandonedError(Exception):
+    """Every job of a forward pass was cancelled, so it is not finished."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A job in the queue."""
+    """A job in the queue, or one that is being prepared."""
 
     job: SampleJob
     future: Future[SampleResult]
     key: BatchKey
     pictures: int
+    priority: int = 0
     overtaken: int = 0
     refused_for: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class _Active:
-    """A job being stepped; `query` is the estimate its solver waits for."""
+    """A job being stepped."""
 
     job: SampleJob
     future: Future[SampleResult]
     key: BatchKey
     pictures: int
     prepared: Prepared
-    sigmas: tuple[float, ...]
-    steps: Steps
-    query: Query
+    stepping: Stepping
     started_s: float
-    overtaken: int = 0
-    refused_for: str = ""
     largest_batch: int = 1
-    denoised: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Forward:
-    """Input of the model for one step of all jobs: `pair` times as many rows as pictures.
-
-    `most` is how many pictures of this size the memory allows in one pass.
-    """
-
-    denoiser: Denoiser
-    latents: Tensor
-    sigmas: Tensor
-    prompts: list[Any]
-    pair: int
-    most: int
 
 
 @dataclass(slots=True)
 class _Counts:
-    """What `stats` shows."""
+    """What `stats` shows beside the passes."""
 
     jobs: int = 0
-    forwards: int = 0
-    pictures: int = 0
-    largest_batch: int = 0
+    steps: int = 0
+    abandoned: int = 0
     last_prepare_s: float = 0.0
     refused: Counter[str] = field(default_factory=Counter)
 
@@ -87,29 +75,45 @@ class InProcessSampler:
     """Steps all matching jobs together; jobs join and leave between steps.
 
     `max_batch` is the most pictures in one forward pass; 1 makes every picture bit-repeatable
-    whatever else runs.  `submit` and `stats` are for any thread, the rest is for the device thread.
+    whatever else runs.  With a `lane` jobs are prepared (weights read, prompts encoded) on that
+    thread while others are stepped; without one, on the device thread between steps.
+    `speeds` says how large passes are worth it; without it they are as large as they may be.
+    `submit` and `stats` are for any thread, the rest is for the device thread.
     """
 
-    def __init__(self, device: DeviceThread, models: ModelSource, max_batch: int) -> None:
+    def __init__(
+        self,
+        device: DeviceThread,
+        models: ModelSource,
+        max_batch: int,
+        *,
+        lane: DeviceThread | None = None,
+        speeds: PassSpeeds | None = None,
+    ) -> None:
         self._device = device
         self._models = models
-        self._max_batch = max_batch
+        self._max_batch = max(max_batch, 1)
+        self._lane = lane
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
+        self._preparing: list[_Waiting] = []
+        self._ready: list[tuple[_Waiting, Prepared]] = []
         self._active: list[_Active] = []
+        self._closed: BaseException | None = None
         self._counts = _Counts()
+        self._passes = ForwardPasses(speeds, models.free_unleased)
         device.set_background(self.tick)
 
     def submit(self, job: SampleJob) -> Future[SampleResult]:
         """Queue a job; see `BatchedSampler.submit`."""
-        solver_named(job.sampler)
-        if job.scheduler not in SCHEDULES:
-            sigmas_for(job.scheduler, job.steps, 1.0)
+        solver_named(job.sampler).check(job.options)
+        if job.sigmas is None:
+            sigmas_for(job.scheduler, job.steps, FlowTable(), job.denoise)
         if job.latent.batch < 1 or job.seed < 0:
             message = f"a job needs a batch of 1 or more and a seed of 0 or more, got {job.seed}"
             raise InvalidParam(message)
         future: Future[SampleResult] = Future()
-        entry = _Waiting(job, future, BatchKey.of(job), job.latent.batch)
+        entry = _Waiting(job, future, BatchKey.of(job), job.latent.batch, job.priority)
         with self._lock:
             self._waiting.append(entry)
         try:
@@ -124,15 +128,22 @@ class InProcessSampler:
     def stats(self) -> dict[str, Any]:
         """Counts since the start; see `BatchedSampler.stats`."""
         with self._lock:
-            waiting = len(self._waiting)
-        counts = self._counts
+            waiting, preparing = len(self._waiting), len(self._preparing)
+        counts, passes = self._counts, self._passes.counts
         return {
             "active": len(self._active),
             "waiting": waiting,
+            "preparing": preparing,
             "jobs": counts.jobs,
-            "forwards": counts.forwards,
-            "pictures": counts.pictures,
-            "largestBatch": counts.largest_batch,
+            "steps": counts.steps,
+            "forwards": passes.forwards,
+            "rows": passes.rows,
+            "pictures": passes.pictures,
+            "rowsPerForward": round(passes.rows / passes.forwards, 3) if passes.forwards else 0.0,
+            "largestBatch": passes.largest_batch,
+            "abandonedForwards": counts.abandoned,
+            "gain": self._passes.last_gain(),
+            "speeds": self._passes.speeds.stats() if self._passes.speeds is not None else {},
             "lastPrepareS": counts.last_prepare_s,
             "refused": dict(counts.refused),
         }
@@ -140,9 +151,15 @@ class InProcessSampler:
     def fail_all(self, error: BaseException) -> None:
         """End every job with `error`, when the server stops."""
         with self._lock:
-            waiting, self._waiting = self._waiting, []
+            self._closed = error
+            waiting = [*self._waiting, *self._preparing]
+            self._waiting, self._preparing = [], []
+            ready, self._ready = self._ready, []
+        for _, prepared in ready:
+            prepared.release()
         for entry in waiting:
-            entry.future.set_exception(error)
+            if not entry.future.done():
+                entry.future.set_exception(error)
         for active in list(self._active):
             self._finish(active, error=error)
 
@@ -152,10 +169,12 @@ class InProcessSampler:
         """Let jobs in, step all of them once, let finished ones go; True while there is work."""
         self._drop_cancelled()
         self._admit()
+        self._take_ready()
         if self._active:
             self._step(list(self._active))
         with self._lock:
-            return bool(self._active or self._waiting)
+            # What is being prepared kicks the device when it is ready.
+            return bool(self._active or self._ready or (self._waiting and not self._preparing))
 
     def _drop_cancelled(self) -> None:
         with self._lock:
@@ -172,186 +191,172 @@ class InProcessSampler:
                 self._finish(active, error=stop)
 
     def _admit(self) -> None:
-        limit = max(self._max_batch, 1)
         while True:
             with self._lock:
-                entry = choose(self._waiting, self._active, limit, self._counts.refused)
+                joined: list[Member] = [*self._active, *self._preparing]
+                entry = choose(self._waiting, joined, self._max_batch, self._counts.refused)
                 if not isinstance(entry, _Waiting):
                     return
                 self._waiting.remove(entry)
-            error = self._try_start(entry)
-            if error is not None and not isinstance(error, InlineError) and is_out_of_memory(error):
-                self._models.free_unleased()
-                error = self._try_start(entry)
-            if error is not None:
-                entry.future.set_exception(as_out_of_memory(error, "loading"))
+                self._preparing.append(entry)
+            if self._lane is None:
+                self._prepare(entry)
+                self._take_ready()
+                continue
+            try:
+                self._lane.call(functools.partial(self._prepare, entry))
+            except Unavailable as error:
+                self._refuse(entry, error)
 
-    def _try_start(self, entry: _Waiting) -> BaseException | None:
-        """Start a job; what it raised is given back without the tensors of its frames."""
-        try:
-            self._start(entry)
-        except (Exception, RunCancelled) as error:  # noqa: BLE001 - the device-worker border
-            return error
-        return None
-
-    def _start(self, entry: _Waiting) -> None:
-        job = entry.job
-        asked_s = time.monotonic()
-        prepared = self._models.prepare(job)
-        self._counts.last_prepare_s = time.monotonic() - asked_s
-        try:
-            sigmas = sigmas_for(job.scheduler, job.steps, prepared.schedule_shift, job.denoise)
-            latents, noise = _start_latents(job, prepared, sigmas)
-            if len(sigmas) < 2:  # noqa: PLR2004 - nothing to do between fewer than two sigmas
-                entry.future.set_result(_result(job, prepared, latents, sigmas, 1))
-                prepared.release()
-                return
-            steps = solver_named(job.sampler)(latents, sigmas, noise.draw)
-            query = next(steps)
-        except BaseException:
+    def _prepare(self, entry: _Waiting) -> None:
+        """Load and encode, on the lane or here; once more after memory ran out."""
+        prepared, error = self._try_prepare(entry)
+        if error is not None and not isinstance(error, InlineError) and is_out_of_memory(error):
+            self._models.free_unleased()
+            prepared, error = self._try_prepare(entry)
+        if prepared is None:
+            assert error is not None
+            self._refuse(entry, as_out_of_memory(error, "loading"))
+            return
+        with self._lock:
+            closed = self._closed
+            if closed is None:
+                self._ready.append((entry, prepared))
+        if closed is not None:
             prepared.release()
-            raise
+        elif self._lane is not None:
+            self._kick()
+
+    def _try_prepare(self, entry: _Waiting) -> tuple[Prepared | None, BaseException | None]:
+        """What was prepared, or what was raised without the tensors of its frames."""
+        asked_s = time.monotonic()
+        stop = _cancelled(entry.job)
+        if stop is not None:
+            return None, stop
+        try:
+            prepared = self._models.prepare(entry.job)
+        except (Exception, RunCancelled) as error:  # noqa: BLE001 - the device-worker border
+            return None, error
+        self._counts.last_prepare_s = time.monotonic() - asked_s
+        return prepared, None
+
+    def _refuse(self, entry: _Waiting, error: BaseException) -> None:
+        with self._lock:
+            if entry in self._preparing:
+                self._preparing.remove(entry)
+        if not entry.future.done():
+            entry.future.set_exception(error)
+        if self._lane is not None:
+            self._kick()
+
+    def _kick(self) -> None:
+        try:
+            self._device.kick()
+        except Unavailable as error:
+            self.fail_all(error)
+
+    def _take_ready(self) -> None:
+        with self._lock:
+            ready, self._ready = self._ready, []
+            for entry, _ in ready:
+                if entry in self._preparing:
+                    self._preparing.remove(entry)
+        for entry, prepared in ready:
+            try:
+                self._start(entry, prepared)
+            except Exception as error:  # noqa: BLE001 - the device-worker border
+                prepared.release()
+                if not entry.future.done():
+                    entry.future.set_exception(as_out_of_memory(error, "denoising"))
+
+    def _start(self, entry: _Waiting, prepared: Prepared) -> None:
+        stepping = Stepping(entry.job, prepared)
         self._counts.jobs += 1
         active = _Active(
-            job,
+            entry.job,
             entry.future,
             entry.key,
             entry.pictures,
             prepared,
-            sigmas,
-            steps,
-            query,
+            stepping,
             time.monotonic(),
         )
         self._active.append(active)
+        if stepping.done:
+            self._finish(active)
 
     def _step(self, batch: Sequence[_Active]) -> None:
         """One estimate for everybody."""
+        asks = [active.stepping.ask() for active in batch]
+
+        def check() -> None:
+            if all(_cancelled(active.job) is not None for active in batch):
+                raise _AbandonedError
+
         try:
-            denoised = self._estimate(batch)
+            found, together = self._passes.estimate(
+                batch[0].prepared.denoiser, asks, self._limits(batch), check
+            )
+        except _AbandonedError:
+            self._counts.abandoned += 1
+            self._drop_cancelled()
+            return
         except Exception as error:  # noqa: BLE001 - the device-worker border
             for active in batch:
                 self._finish(active, error=as_out_of_memory(error, "denoising"))
             return
-        members = sum(active.pictures for active in batch)
-        for active, own in zip(batch, denoised, strict=True):
-            active.largest_batch = max(active.largest_batch, min(members, self._max_batch))
+        for active, asked, estimates in zip(batch, asks, found, strict=True):
+            active.largest_batch = max(active.largest_batch, together)
             try:
-                self._advance(active, own)
+                self._advance(active, asked, estimates)
             except Exception as error:  # noqa: BLE001 - the device-worker border
                 self._finish(active, error=error)
 
-    def _estimate(self, batch: Sequence[_Active]) -> list[Tensor]:
-        """The denoised estimates of all jobs, guidance applied."""
-        latents = torch.cat([active.query.latents for active in batch])  # (members, c, h, w)
-        sigmas = _per_member(batch, lambda active: active.query.sigma).to(latents.device)
-        prompts = [active.prepared.positive for active in batch for _ in range(active.pictures)]
-        pair = 1
-        if batch[0].prepared.negative is not None:
-            # The negative is a second half of the batch, so both share the forward pass.
-            pair, latents, sigmas = 2, torch.cat([latents] * 2), torch.cat([sigmas] * 2)
-            prompts += [
-                active.prepared.negative for active in batch for _ in range(active.pictures)
-            ]
-        estimates = self._predict(
-            _Forward(
-                batch[0].prepared.denoiser,
-                latents,
-                sigmas,
-                prompts,
-                pair,
-                min(active.prepared.max_pictures for active in batch),
-            )
-        )
-        if pair > 1:
-            cfg = _per_member(batch, lambda active: active.job.cfg).to(latents.device)
-            wanted, unwanted = estimates.chunk(2)  # (members, c, h, w) each
-            estimates = combine(wanted, unwanted, cfg)
-        return list(torch.split(estimates, [active.pictures for active in batch]))
+    def _limits(self, batch: Sequence[_Active]) -> ForwardLimits:
+        """How large passes may be: by the setting, by memory, and by what was measured."""
+        most = min(active.prepared.max_pictures for active in batch)
+        first = batch[0]
+        kind = first.prepared.speed_key
+        if kind:
+            kind = f"{kind} {first.key.width}x{first.key.height}"
+        return ForwardLimits(max(1, min(self._max_batch, most)), kind)
 
-    def _predict(self, forward: _Forward) -> Tensor:
-        """Passes of at most `max_batch` pictures; one by one after memory ran out."""
-        try:
-            return self._in_chunks(forward, max(1, min(self._max_batch, forward.most)))
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        # Outside of `except`: the error's traceback holds the tensors of the failed pass.
-        self._models.free_unleased()
-        return self._in_chunks(forward, 1)
+    def _advance(self, active: _Active, asked: Ask, estimates: dict[Pass, Tensor]) -> None:
+        if active.stepping.advance(asked, estimates):
+            self._counts.steps += 1
+            self._report(active)
+        if active.stepping.done:
+            self._finish(active)
 
-    def _in_chunks(self, forward: _Forward, size: int) -> Tensor:
-        members = forward.latents.shape[0] // forward.pair
-        result = torch.empty_like(forward.latents)
-        for start in range(0, members, size):
-            # The positive and the negative of a picture stay in one pass.
-            picked = [
-                side * members + index
-                for side in range(forward.pair)
-                for index in range(start, min(start + size, members))
-            ]
-            result[picked] = forward.denoiser.predict(
-                forward.latents[picked],
-                forward.sigmas[picked],
-                [forward.prompts[index] for index in picked],
-            )
-            pictures = len(picked) // forward.pair
-            self._counts.forwards += 1
-            self._counts.pictures += pictures
-            self._counts.largest_batch = max(self._counts.largest_batch, pictures)
-        return result
-
-    def _advance(self, active: _Active, denoised: Tensor) -> None:
-        if not bool(torch.isfinite(denoised).all()):
-            step = active.query.step + 1
-            message = (
-                f"NaN or infinity in the latents at step {step} of {len(active.sigmas) - 1} "
-                f"({active.job.model.name}, {active.prepared.dtype}): no picture was made"
-            )
-            raise NotFinite(message)
-        before = active.query.step
-        active.denoised = denoised
-        try:
-            active.query = active.steps.send(denoised)
-        except StopIteration as end:
-            self._report(active, before)
-            self._finish(active, latents=end.value)
-            return
-        if active.query.step > before:
-            self._report(active, before)
-
-    def _report(self, active: _Active, step: int) -> None:
+    def _report(self, active: _Active) -> None:
         if active.job.on_step is None:
             return
-        count = len(active.sigmas) - 1
-        done = step + 1
+        stepping = active.stepping
+        done, count = stepping.step, stepping.step_count
         eta_s = (time.monotonic() - active.started_s) / done * (count - done)
-        encode = active.prepared.preview
-        denoised = active.denoised
-        preview = None
-        if encode is not None and denoised is not None:
-            first = denoised[0]  # (c, h, w)
+        preview = _preview(active.prepared.preview, stepping.denoised)
+        active.job.on_step(StepReport(done, count, stepping.sigmas[done], eta_s, preview))
 
-            def preview() -> bytes:
-                return encode(first)
-
-        active.job.on_step(StepReport(done, count, active.sigmas[done], eta_s, preview))
-
-    def _finish(
-        self,
-        active: _Active,
-        *,
-        latents: Tensor | None = None,
-        error: BaseException | None = None,
-    ) -> None:
+    def _finish(self, active: _Active, *, error: BaseException | None = None) -> None:
         self._active.remove(active)
         active.prepared.release()
-        active.steps.close()
-        if error is not None or latents is None:
-            active.future.set_exception(error or RuntimeError("the job ended without latents"))
-            return
-        result = _result(active.job, active.prepared, latents, active.sigmas, active.largest_batch)
-        active.future.set_result(result)
+        if active.future.done():
+            pass
+        elif error is not None:
+            active.future.set_exception(error)
+        else:
+            active.future.set_result(active.stepping.result(active.largest_batch))
+        active.stepping.close()
+
+
+def _preview(
+    encode: Callable[[Tensor], bytes] | None, denoised: Tensor | None
+) -> Callable[[], bytes] | None:
+    """How the first picture of an estimate is shown, if anybody wants to see it."""
+    if encode is None or denoised is None:
+        return None
+    first = denoised[0]  # (channels, ...)
+    return lambda: encode(first)
 
 
 def _cancelled(job: SampleJob) -> BaseException | None:
@@ -363,70 +368,3 @@ def _cancelled(job: SampleJob) -> BaseException | None:
     except (RunCancelled, Exception) as stop:  # noqa: BLE001 - the device-worker border
         return stop
     return None
-
-
-def _per_member(batch: Sequence[_Active], value: Callable[[_Active], float]) -> Tensor:
-    values = [value(active) for active in batch for _ in range(active.pictures)]
-    return torch.tensor(values, dtype=torch.float32)  # (members,)
-
-
-def _start_latents(
-    job: SampleJob, prepared: Prepared, sigmas: tuple[float, ...]
-) -> tuple[Tensor, NoiseSource]:
-    """Pure noise, or the given latents with noise mixed in up to the first sigma."""
-    latent, space = job.latent, prepared.space
-    shape = (space.channels, latent.height // space.factor, latent.width // space.factor)
-    noise = NoiseSource(job.seed, latent.batch, shape, prepared.device)
-    given = latent.samples
-    if given is None:
-        # Without steps an empty latent stays empty, as in ComfyUI.
-        start = sigmas[0] if sigmas else 0.0
-        return start * noise.draw(), noise  # (pictures, c, h, w)
-    clean = given.to(prepared.device, torch.float32)  # (pictures or 1, c, h, w)
-    if clean.shape[1:] != shape or latent.space not in {None, space.name}:
-        message = (
-            f"the latent has shape {tuple(clean.shape[1:])} in space {latent.space}; the model "
-            f"needs {shape} in space {space.name}"
-        )
-        raise InvalidParam(message, port="latent")
-    clean = clean.expand(latent.batch, *shape)
-    if not sigmas:
-        return clean, noise
-    return sigmas[0] * noise.draw() + (1 - sigmas[0]) * clean, noise
-
-
-def _result(
-    job: SampleJob,
-    prepared: Prepared,
-    latents: Tensor,
-    sigmas: tuple[float, ...],
-    largest_batch: int,
-) -> SampleResult:
-    samples = latents.to("cpu", torch.float32)
-    provenance = {
-        **prepared.provenance,
-        "seed": job.seed,
-        "seeds": [picture_seed(job.seed, index) for index in range(job.latent.batch)],
-        "sampler": job.sampler,
-        "scheduler": job.scheduler,
-        "steps": job.steps,
-        "cfg": job.cfg,
-        "guided": is_guided(job.cfg),
-        "denoise": job.denoise,
-        "sigmas": [round(sigma, 7) for sigma in sigmas],
-        "dtype": prepared.dtype,
-        "device": prepared.device,
-        "batch": largest_batch,
-        "width": job.latent.width,
-        "height": job.latent.height,
-        "prompt": job.positive.prompt,
-        "negative": job.negative.prompt if job.negative else "",
-    }
-    latent = replace(
-        job.latent,
-        samples=samples,
-        space=prepared.space.name,
-        size_bytes=samples.numel() * 4,
-        provenance=provenance,
-    )
-    return SampleResult(latent, provenance, prepared.warnings)

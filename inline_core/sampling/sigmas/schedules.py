@@ -123,6 +123,13 @@ SCHEDULE_LABELS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+def steps_laid_out(steps: int, denoise: float) -> int:
+    """Steps of the whole schedule of which `denoise` runs the last `steps`; at least 1."""
+    if not denoise > 0 or denoise > FULL_DENOISE:
+        return max(steps, 1)
+    return max(int(min(steps / denoise, LONGEST)), 1)
+
+
 def sigmas_for(
     scheduler: str,
     steps: int,

@@ -98,10 +98,12 @@ class FlowTable:
 class FluxTable:
     """A flow model with sigma(t) = e^mu / (e^mu + 1/t - 1), t in 0..1, as FLUX.1 has it.
 
-    `mu` grows with the picture (`flux_mu`).  It is `FlowTable` with shift e^mu and finer steps.
+    `mu` grows with the picture (`flux_mu`).  It is `FlowTable` with shift e^mu and finer steps:
+    `size` of them.
     """
 
     mu: float
+    size: int = FLUX_SIZE
 
     @property
     def flow(self) -> bool:
@@ -109,10 +111,10 @@ class FluxTable:
         return True
 
     def __len__(self) -> int:
-        return FLUX_SIZE
+        return self.size
 
     def __getitem__(self, index: int) -> float:
-        return self.sigma((_place(index, FLUX_SIZE) + 1) / FLUX_SIZE)
+        return self.sigma((_place(index, self.size) + 1) / self.size)
 
     @property
     def smallest(self) -> float:

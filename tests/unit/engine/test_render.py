@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
+import hashlib
 import io
+import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +42,7 @@ class Context:
 
     run_id = "run_1"
     node_id = "n"
+    priority = 0
     render: Any = None
     components: Any = None
     media: Any = None
@@ -81,8 +87,11 @@ class Context:
 class Studio:
     """A render on a models folder, and the pieces it found there."""
 
-    def __init__(self, folder: Path, policy: DevicePolicy | None = None) -> None:
-        self.settings = Settings(models_dir=folder, demo_model=False, threads=1, profile="cpu")
+    def __init__(self, folder: Path, policy: DevicePolicy | None = None, **settings: Any) -> None:
+        data = tempfile.mkdtemp(prefix="inline-studio-")
+        atexit.register(shutil.rmtree, data, ignore_errors=True)
+        values = {"demo_model": False, "threads": 1, "profile": "cpu", **settings}
+        self.settings = Settings(models_dir=folder, data_dir=Path(data), **values)
         self.catalog = open_catalog(self.settings)
         self.render = TorchRender(self.settings, self.catalog, policy)
         self.model = self.catalog.find(Role.DIFFUSION_MODEL, "", family="z-image")
@@ -110,6 +119,20 @@ def studio() -> Iterator[Studio]:
     made = Studio(tiny.shared_models())
     yield made
     assert made.render.close(10)
+
+
+def test_a_thread_for_all_but_denoising_gives_the_same_pictures(studio: Studio) -> None:
+    overlapping = Studio(tiny.shared_models(), overlap_on_cpu=True)
+    job = studio.job()
+    assert np.array_equal(overlapping.pixels(job), studio.pixels(job))
+    with ThreadPoolExecutor(4) as threads:
+        jobs = [overlapping.job(f"words {index}", seed=index) for index in range(6)]
+        found = list(threads.map(overlapping.pixels, jobs))
+    for wanted, pixels in zip(jobs, found, strict=True):
+        difference = studio.pixels(wanted).astype(int) - pixels.astype(int)
+        assert np.abs(difference).max() <= 1
+    assert overlapping.render.free()["bytesAfter"] == 0
+    assert overlapping.render.close(10)
 
 
 def pipeline_of(made: Studio) -> ZImagePipeline:
@@ -184,8 +207,12 @@ def test_provenance_says_how_to_make_it_again(studio: Studio) -> None:
     images = studio.render.decode(studio.vae, result.latent, Context())
     assert [image.provenance["seed"] for image in images] == [41, 42, 43]
     facts = images[1].provenance
-    assert facts["model"] == {"name": "z.safetensors", "stamp": studio.model.stamp}
-    assert facts["vae"] == {"name": "ae.safetensors", "stamp": studio.vae.stamp}
+    for part, name, reference in (
+        ("model", "z.safetensors", studio.model),
+        ("vae", "ae.safetensors", studio.vae),
+    ):
+        sha256 = hashlib.sha256(reference.path.read_bytes()).hexdigest()
+        assert facts[part] == {"name": name, "stamp": reference.stamp, "sha256": sha256}
     assert facts["textEncoder"]["name"] == "qwen"
     assert facts["sigmas"] == [1.0, 0.9, 0.75, 0.5, 0.0]
     assert (facts["sampler"], facts["scheduler"], facts["steps"]) == ("euler", "simple", 4)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from inline_core.devices.policy import Room
@@ -118,3 +121,47 @@ def test_device_and_host_are_counted_apart() -> None:
     assert pool.held() == Room(90, 30)
     with pytest.raises(OutOfMemory, match="big needs 500 bytes of device memory"):
         pool.lease("big", "big", Room(500, 0), object)
+
+
+def test_two_threads_load_the_same_once_and_nobody_else_waits() -> None:
+    pool = pool_of(100)
+    started, gate = threading.Event(), threading.Event()
+    loads: list[int] = []
+
+    def slow() -> object:
+        loads.append(1)
+        started.set()
+        gate.wait(20)
+        return object()
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(pool.lease, "a", "a", Room(0, 60), slow)
+        assert started.wait(20)
+        second = threads.submit(pool.lease, "a", "a", Room(0, 60), slow)
+        # Another one is leased and given back while the first is being read, and room is counted.
+        pool.lease("b", "b", Room(0, 30), object).release()
+        with pytest.raises(OutOfMemory):
+            pool.lease("c", "c", Room(0, 50), object)
+        gate.set()
+        one, two = first.result(20), second.result(20)
+    assert one.value is two.value
+    assert len(loads) == 1
+
+
+def test_who_waited_for_a_load_that_failed_loads_itself() -> None:
+    pool = pool_of(100)
+    started, gate = threading.Event(), threading.Event()
+
+    def fail() -> object:
+        started.set()
+        gate.wait(20)
+        raise ValueError
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(pool.lease, "a", "a", Room(0, 60), fail)
+        assert started.wait(20)
+        second = threads.submit(pool.lease, "a", "a", Room(0, 60), object)
+        gate.set()
+        with pytest.raises(ValueError):  # noqa: PT011 - its own class, raised above
+            first.result(20)
+        assert second.result(20).value is not None

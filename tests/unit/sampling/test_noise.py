@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 from inline_core.sampling.noise import NoiseSource, picture_seed
@@ -10,11 +12,25 @@ from inline_core.sampling.noise import NoiseSource, picture_seed
 SHAPE = (16, 8, 8)
 
 
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "noise.json").read_text())
+
+
 def test_noise_is_that_of_the_seed_everywhere() -> None:
-    wanted = json.loads((Path(__file__).parent / "sigmas.json").read_text())["noise_seed42_first8"]
     drawn = NoiseSource(42, 1, (4, 64, 64), "cpu").draw()
     assert drawn.dtype == torch.float32
-    assert torch.allclose(drawn.flatten()[:8], torch.tensor(wanted), atol=1e-6)
+    assert drawn.flatten()[:8].tolist() == VECTORS["seed42_1x4x64x64_first8"]
+    moments = [float(drawn.mean()), float(drawn.std())]
+    assert moments == pytest.approx(VECTORS["seed42_1x4x64x64_mean_std"], rel=1e-6)
+    top = NoiseSource((1 << 64) - 1, 1, (16, 8, 8), "cpu").draw()
+    assert top.flatten()[:4].tolist() == VECTORS["seed_u64max_1x16x8x8_first4"]
+
+
+def test_one_draw_gives_the_batch_consecutive_parts() -> None:
+    drawn = NoiseSource(42, 2, (16, 1, 8, 8), "cpu", one_draw=True).draw().flatten()
+    wanted = VECTORS["seed42_2x16x1x8x8_first4_last4"]
+    assert [*drawn[:4].tolist(), *drawn[-4:].tolist()] == wanted
+    first = NoiseSource(42, 1, (16, 1, 8, 8), "cpu").draw()
+    assert torch.equal(drawn[: first.numel()], first.flatten())
 
 
 def test_picture_i_has_the_noise_of_seed_plus_i() -> None:

@@ -1,0 +1,251 @@
+"""What is put on a model before it is sampled: its schedule's shift, its guidance, a step cache."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Annotated
+
+from inline_core.errors import InvalidParam
+from inline_core.families.registry import family_of, table_for
+from inline_core.graph.ports import PortKind
+from inline_core.loading.component import ComponentRef, Patch
+from inline_core.nodes.base import NodeContext, Param, Port, node
+from inline_core.nodes.sample import SCHEDULERS, Model
+from inline_core.sampling.patches import (
+    FluxShift,
+    GuidanceInterval,
+    NormaliseGuidance,
+    RescaleGuidance,
+    Shift,
+    SkipLayers,
+    StepCache,
+    with_patch,
+)
+from inline_core.sampling.sigmas.schedules import sigmas_for, steps_laid_out
+from inline_core.sampling.sigmas.values import Sigmas
+from inline_core.sampling.values import Conditioning, Latent
+
+_MODEL = (Port(PortKind.MODEL, "Model"),)
+Start = Annotated[float, Param(label="Start", min=0.0, max=1.0, step=0.001, advanced=True)]
+End = Annotated[float, Param(label="End", min=0.0, max=1.0, step=0.001, advanced=True)]
+
+
+@node("model/shift", title="Schedule Shift", category="Model", icon="sliders", outputs=_MODEL)
+def shift(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    shift: Annotated[float, Param(min=0.01, max=100.0, step=0.01)] = 3.0,
+) -> ComponentRef:
+    """Shift a flow model's schedule: above 1 more steps are spent where there is much noise."""
+    return _patched(ctx, model, Shift(shift), flow_only=True)
+
+
+@node(
+    "model/flux-shift",
+    title="Schedule Shift by Size",
+    category="Model",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def flux_shift(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    max_shift: Annotated[float, Param(min=0.0, max=100.0, step=0.01)] = 1.15,
+    base_shift: Annotated[float, Param(min=0.0, max=100.0, step=0.01)] = 0.5,
+) -> ComponentRef:
+    """Shift a flow model's schedule with the size of the picture, as FLUX.1 does it."""
+    return _patched(ctx, model, FluxShift(base_shift, max_shift), flow_only=True)
+
+
+@node(
+    "guidance/rescale",
+    title="Rescale Guidance",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def rescale(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    multiplier: Annotated[float, Param(min=0.0, max=1.0, step=0.01)] = 0.7,
+) -> ComponentRef:
+    """Keep strong guidance from washing out or burning a picture (Lin et al. 2023)."""
+    return _patched(ctx, model, RescaleGuidance(multiplier))
+
+
+@node(
+    "guidance/normalise",
+    title="Normalise Guidance",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def normalise(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    strength: Annotated[float, Param(min=0.0, max=100.0, step=0.01)] = 1.0,
+) -> ComponentRef:
+    """Let the guided estimate be no longer than the positive one, times `strength`."""
+    return _patched(ctx, model, NormaliseGuidance(strength))
+
+
+@node(
+    "guidance/interval",
+    title="Guidance Interval",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def interval(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    cfg: Annotated[float, Param(label="CFG", min=0.0, max=100.0, step=0.1)] = 1.0,
+    start_percent: Start = 0.0,
+    end_percent: End = 1.0,
+) -> ComponentRef:
+    """Use another guidance scale in a part of the sampling; at 1 that part runs twice as fast."""
+    _check_span(start_percent, end_percent)
+    return _patched(ctx, model, GuidanceInterval(cfg, start_percent, end_percent))
+
+
+@node(
+    "guidance/skip-layers",
+    title="Skip-Layer Guidance",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def skip_layers(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    layers: str = "7, 8, 9",
+    scale: Annotated[float, Param(min=0.0, max=10.0, step=0.1)] = 3.0,
+    start_percent: Start = 0.01,
+    end_percent: End = 0.15,
+) -> ComponentRef:
+    """Guide away from what the model gives without some of its blocks; takes one more estimate.
+
+    `layers` are numbers of blocks from 0.  Raises: InvalidParam.
+    """
+    _check_span(start_percent, end_percent)
+    numbers = _numbers(layers)
+    return _patched(ctx, model, SkipLayers(numbers, scale, start_percent, end_percent))
+
+
+@node("model/step-cache", title="Step Cache", category="Model", icon="zap", outputs=_MODEL)
+def step_cache(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    threshold: Annotated[float, Param(min=0.0, max=1.0, step=0.01)] = 0.1,
+    start_percent: Start = 0.0,
+    end_percent: End = 1.0,
+) -> ComponentRef:
+    """Leave out most of a step while its first block says that little has changed.
+
+    Faster and a little off: the larger `threshold`, the more of both (docs/reference/accelerators).
+    """
+    _check_span(start_percent, end_percent)
+    return _patched(ctx, model, StepCache(threshold, start_percent, end_percent))
+
+
+@node(
+    "sigmas/schedule",
+    title="Schedule",
+    category="Sigmas",
+    icon="list",
+    outputs=[Port(PortKind.SIGMAS)],
+)
+def schedule(
+    ctx: NodeContext,  # noqa: ARG001
+    model: Model,
+    *,
+    scheduler: Annotated[str, Param(options=SCHEDULERS)] = "simple",
+    steps: Annotated[int, Param(min=1, max=1000, step=1)] = 20,
+    denoise: Annotated[float, Param(min=0.0, max=1.0, step=0.01)] = 1.0,
+    width: Annotated[int, Param(min=16, max=16384, step=1, advanced=True)] = 1024,
+    height: Annotated[int, Param(min=16, max=16384, step=1, advanced=True)] = 1024,
+) -> Sigmas:
+    """Lay the sigmas of a schedule over a model's noise levels, with the shift that it has.
+
+    Size and steps change the shift of models whose shift depends on them (FLUX.2).
+    Raises: InvalidParam, ModelFileInvalid.
+    """
+    laid_out = steps_laid_out(steps, denoise)
+    table = table_for(model, family_of(model), (width, height), laid_out)
+    return Sigmas(sigmas_for(scheduler, steps, table, denoise))
+
+
+@node(
+    "conditioning/guidance",
+    title="Guidance Input",
+    category="Conditioning",
+    icon="sliders",
+    outputs=[Port(PortKind.CONDITIONING)],
+)
+def guidance_input(
+    ctx: NodeContext,  # noqa: ARG001
+    conditioning: Conditioning,
+    *,
+    guidance: Annotated[float, Param(min=0.0, max=100.0, step=0.1)] = 3.5,
+) -> Conditioning:
+    """Tell a distilled model its guidance scale; for models that have such an input only.
+
+    The sampler refuses it for others, as `cfg` is what guides them.
+    """
+    return replace(conditioning, guidance=guidance)
+
+
+@node(
+    "conditioning/reference",
+    title="Reference Image",
+    category="Conditioning",
+    icon="image",
+    outputs=[Port(PortKind.CONDITIONING)],
+)
+def reference(ctx: NodeContext, conditioning: Conditioning, latent: Latent) -> Conditioning:
+    """Let a model look at an encoded picture while it makes its own (FLUX.2); several add up.
+
+    The positive conditioning counts.  The sampler refuses it for models that cannot.
+    Raises: InvalidParam for an empty latent.
+    """
+    if latent.samples is None:
+        message = "an empty latent shows nothing: wire an encoded picture"
+        raise InvalidParam(message, port="latent")
+    if latent.batch > 1:
+        ctx.warn(f"Only the first of {latent.batch} pictures is looked at.")
+    return replace(conditioning, references=(*conditioning.references, latent))
+
+
+def _patched(
+    ctx: NodeContext, model: ComponentRef, patch: Patch, *, flow_only: bool = False
+) -> ComponentRef:
+    if flow_only and not family_of(model).table(1024, 1024, 20).flow:
+        ctx.warn(f"{model.name} is no flow model: its schedule has no shift, nothing was changed.")
+        return model
+    return with_patch(model, patch)
+
+
+def _check_span(start_percent: float, end_percent: float) -> None:
+    if start_percent >= end_percent:
+        message = f"start {start_percent} is not before end {end_percent}: nothing would be changed"
+        raise InvalidParam(message, param="start_percent")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = [part for part in re.split(r"[,\s]+", text.strip()) if part]
+    for part in parts:
+        if not part.isdecimal():
+            message = f"{part!r} is no number of a block: write numbers from 0 with commas between"
+            raise InvalidParam(message, param="layers")
+    if not parts:
+        message = "no block is named: write numbers from 0 with commas between"
+        raise InvalidParam(message, param="layers")
+    return tuple(sorted({int(part) for part in parts}))

@@ -1,0 +1,95 @@
+"""What can be put on a model without touching its weights; carried by `ComponentRef.patches`.
+
+Percents are shares of the sampling in 0..1, as ComfyUI counts them: 0 is pure noise, 1 the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from inline_core.loading.component import ComponentRef, Patch
+
+P = TypeVar("P", bound=Patch)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift(Patch):
+    """Another shift of a flow model's schedule (3.0 for Z-Image, 1.0 leaves time as it is)."""
+
+    shift: float
+
+
+@dataclass(frozen=True, slots=True)
+class FluxShift(Patch):
+    """A shift that grows with the picture: mu from `base_shift` at 256 tokens to `max_shift`."""
+
+    base_shift: float = 0.5
+    max_shift: float = 1.15
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleGuidance(Patch):
+    """Pull the spread of the guided output back to that of the positive one; 0 off, 1 full."""
+
+    multiplier: float = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class NormaliseGuidance(Patch):
+    """Let the guided estimate be no longer than the positive one, times `strength`."""
+
+    strength: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class GuidanceInterval(Patch):
+    """Another guidance scale between two percents of the sampling; 1 means none there."""
+
+    cfg: float = 1.0
+    start_percent: float = 0.0
+    end_percent: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SkipLayers(Patch):
+    """Skip-layer guidance: away from what the model gives without some of its blocks."""
+
+    layers: tuple[int, ...]
+    scale: float = 3.0
+    start_percent: float = 0.0
+    end_percent: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepCache(Patch):
+    """Reuse what the blocks added in an earlier step while the first block changes little.
+
+    `threshold` is the relative change that is still little (0 reuses nothing, 0.1 is cautious).
+    """
+
+    threshold: float = 0.1
+    start_percent: float = 0.0
+    end_percent: float = 1.0
+
+
+def with_patch(model: ComponentRef, patch: Patch) -> ComponentRef:
+    """The model with one patch more, in place of an earlier one of the same kind.
+
+    Guidance intervals and skipped layers may be put on several times.
+    """
+    many = isinstance(patch, GuidanceInterval | SkipLayers)
+    kept = (other for other in model.patches if many or type(other) is not type(patch))
+    return replace(model, patches=(*kept, patch))
+
+
+def last(patches: Iterable[Patch], kind: type[P]) -> P | None:
+    """The patch of a kind that counts, or None."""
+    found = [patch for patch in patches if isinstance(patch, kind)]
+    return found[-1] if found else None
+
+
+def every(patches: Iterable[Patch], kind: type[P]) -> tuple[P, ...]:
+    """All patches of a kind, in order."""
+    return tuple(patch for patch in patches if isinstance(patch, kind))
