@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from inline_core.families.demand import (
 from inline_core.families.options import ModuleOptions
 from inline_core.families.previews import Previews
 from inline_core.families.prompt_cache import PromptCache
+from inline_core.families.provenance import adapter_facts, library_versions
 from inline_core.families.references import (
     check_references,
     reference_pixels,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PROMPTS_KEPT: Final = 64
+PROMPT_BYTES_KEPT: Final = 128 * 1024 * 1024
 TOKENIZERS_KEPT: Final = 8
 # With little memory a picture larger than this is decoded in tiles.
 LOWVRAM_PIXELS: Final = 768 * 768
@@ -89,7 +90,7 @@ class ModuleSource:
         self._policy = policy
         self._opened = OpenedFiles()
         self._hashes = FileHashes(None if data_dir is None else data_dir / "file-hashes.json")
-        self._prompts = PromptCache(PROMPTS_KEPT)
+        self._prompts = PromptCache(PROMPTS_KEPT, PROMPT_BYTES_KEPT)
         self._options = options or ModuleOptions()
         self._previews = Previews(
             catalog,
@@ -100,7 +101,7 @@ class ModuleSource:
         )
         self._tokenizers: dict[Any, Any] = {}
         self._plans: dict[str, dict[str, Any]] = {}
-        self._versions = _library_versions()
+        self._versions = library_versions()
 
     def free_unleased(self) -> None:
         """Drop every module and encoded prompt that nobody uses, after memory ran out."""
@@ -307,7 +308,7 @@ class ModuleSource:
                 lease = self._adapter(found, model, reading)
                 leases.callback(lease.release)
                 loaded.append((lease.value, found.adapter.strength))
-            facts = [_adapter_facts(found) for found in matched]
+            facts = [adapter_facts(found) for found in matched]
             return AdaptedDenoiser(shared.value, tuple(loaded)), facts, leases.pop_all().close
 
     def _shared(self, plan: LoadPlan, runtime: Any) -> SharedDenoiser:
@@ -474,25 +475,3 @@ def _check_job(job: SampleJob, family: ModelFamily, *, takes_guidance: bool) -> 
                 f"such as {max(multiple, round(value / multiple) * multiple)}"
             )
             raise InvalidParam(message, param=name)
-
-
-def _adapter_facts(matched: MatchedAdapter) -> dict[str, Any]:
-    """What of an adapter was used, for the provenance."""
-    adapter = matched.adapter
-    return {
-        "name": adapter.name,
-        "stamp": adapter.stamp,
-        "strength": adapter.strength,
-        "modules": len(matched.modules),
-        "unmatched": len(matched.unmatched),
-    }
-
-
-def _library_versions() -> dict[str, str]:
-    versions: dict[str, str] = {}
-    for name in ("inline-core", "torch", "diffusers", "transformers", "safetensors"):
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions

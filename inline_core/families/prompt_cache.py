@@ -8,10 +8,16 @@ from typing import Any
 
 
 class PromptCache:
-    """Encoded prompts, least recently used first to go; any thread."""
+    """Encoded prompts, least recently used first to go; any thread.
 
-    def __init__(self, most: int) -> None:
+    At most `most` are held, and `most_bytes` of them, but always the newest: an encoded prompt of
+    FLUX.2 takes as much as a thousand of Z-Image's shortest.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._lock = threading.Lock()
         self._held: OrderedDict[Any, Any] = OrderedDict()
         self._hits = self._misses = 0
@@ -29,18 +35,24 @@ class PromptCache:
     def put(self, key: Any, encoded: Any) -> None:
         """Keep one more."""
         with self._lock:
+            replaced = self._held.pop(key, None)
+            self._bytes += encoded.size_bytes - (replaced.size_bytes if replaced else 0)
             self._held[key] = encoded
-            if len(self._held) > self._most:
-                self._held.popitem(last=False)
+            while len(self._held) > 1 and self._is_over():
+                _, gone = self._held.popitem(last=False)
+                self._bytes -= gone.size_bytes
 
     def clear(self) -> None:
         """Let all go."""
         with self._lock:
             self._held.clear()
+            self._bytes = 0
 
     def stats(self) -> dict[str, int]:
         """Hits, misses, how many are held and their bytes."""
         with self._lock:
-            held = list(self._held.values())
-        size = sum(encoded.size_bytes for encoded in held)
-        return {"hits": self._hits, "misses": self._misses, "held": len(held), "bytes": size}
+            held, size = len(self._held), self._bytes
+        return {"hits": self._hits, "misses": self._misses, "held": held, "bytes": size}
+
+    def _is_over(self) -> bool:
+        return len(self._held) > self._most or self._bytes > self._most_bytes
