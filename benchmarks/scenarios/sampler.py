@@ -140,7 +140,7 @@ def batch_gain(*, quick: bool) -> list[Result]:
     with _bench(calibrated=True) as bench, _bench(max_batch=1) as serial:
         for side in (128, 256) if quick else (128, 256, 512):
             jobs = [bench.job(side, seed) for seed in range(4)]
-            for _ in range(3):
+            for _ in range(4):
                 bench.seconds(jobs)  # the calibration, with real steps
             serial.seconds(jobs)
             gain = Result(f"4 jobs {side} px, gain", "x", "higher", gate=0.9)
@@ -166,13 +166,13 @@ def pipeline_overlap(*, quick: bool) -> list[Result]:
     from inline_core.settings import Settings
     from tests.live import live_server
 
-    count = 4 if quick else 8
+    count = 8
     result = Result(f"{count} runs of 200 ms + PNG 1024", "ms", "lower", gate=1.1)
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), demo_model=False, warm_up=False)
         spec = spec_of(_device_node())
         with live_server(settings, {spec.type: spec}) as server:
-            for number in range(3):
+            for number in range(2 if quick else 5):
                 nodes = [{"id": "n", "type": spec.type, "params": {"red": number}}]
                 server.http.post("/v1/queue/pause")
                 runs = [server.submit(nodes, "n", force=True).json()["runId"] for _ in range(count)]
