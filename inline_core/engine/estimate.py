@@ -18,7 +18,7 @@ from inline_core.devices.ladder import Plan
 from inline_core.devices.policy import DevicePolicy
 from inline_core.engine.wiring import wired
 from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing
-from inline_core.families.demand import Opened, OpenedFiles, demand_of, members_of
+from inline_core.families.demand import Opened, OpenedFiles, demand_of
 from inline_core.families.references import reference_pixels
 from inline_core.families.registry import family_decoding, family_of
 from inline_core.graph.spec import NodeSpec
@@ -27,6 +27,7 @@ from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef
 from inline_core.media.values import Image
 from inline_core.nodes.base import Components, Media, NodeContext, Render
+from inline_core.sampling.guidance import most_rows
 from inline_core.sampling.job import SampleJob, SampleResult
 from inline_core.sampling.values import Conditioning, Latent
 
@@ -123,7 +124,7 @@ class Estimator:
         with contextlib.suppress(ModelFileMissing, ModelFileInvalid):
             parts["vae"] = self._opened.open(self._catalog.companions(job.model)[0])
         size, references = (job.latent.width, job.latent.height), reference_pixels(job)
-        demand = demand_of(family, parts, *size, members_of(job), references)
+        demand = demand_of(family, parts, *size, most_rows(job), references)
         return JobEstimate(job, self._policy.plan(demand), parts)
 
 

@@ -17,10 +17,6 @@ from inline_core.loading.header import size_in_words
 from inline_core.loading.identify import FileIdentity, identify
 from inline_core.loading.packing import logical_tensors
 from inline_core.sampling.family import ModelFamily, PassSize
-from inline_core.sampling.guidance import needs_negative
-from inline_core.sampling.job import SampleJob
-from inline_core.sampling.patches import SkipLayers, last
-from inline_core.sampling.solvers import solver_named
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,13 +94,6 @@ def decoder_channels(vae: Opened) -> int:
     """
     stages = vae.identity.config.get("block_out_channels") or (128, 256)
     return int(stages[min(1, len(stages) - 1)])
-
-
-def members_of(job: SampleJob) -> int:
-    """Rows that one picture takes in a forward pass; more pictures go through in several passes."""
-    negative = needs_negative(job, always_negative=solver_named(job.sampler).needs_unguided)
-    skipped = last(job.model.patches, SkipLayers) is not None
-    return 1 + int(negative) + int(job.second is not None) + int(skipped)
 
 
 def does_not_fit(model: ComponentRef, size: tuple[int, int], plan: Plan) -> DoesNotFit:

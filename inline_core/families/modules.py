@@ -25,7 +25,6 @@ from inline_core.families.demand import (
     decoder_channels,
     demand_of,
     does_not_fit,
-    members_of,
 )
 from inline_core.families.options import ModuleOptions
 from inline_core.families.previews import Previews
@@ -54,9 +53,8 @@ from inline_core.loading.pool import ComponentPool, Lease
 from inline_core.loading.stream import LoadPlan
 from inline_core.sampling.family import ModelFamily, Prepared
 from inline_core.sampling.footprint import decode_values
-from inline_core.sampling.guidance import needs_negative
+from inline_core.sampling.guidance import most_rows, needs_negative
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.solvers import solver_named
 from inline_core.sampling.values import Conditioning
 
 if TYPE_CHECKING:
@@ -136,7 +134,7 @@ class ModuleSource:
         reading = _Reading(family, plan, check, warnings, job.on_phase)
         positive = self._encode(job.positive, reading)
         negative = None
-        if needs_negative(job, always_negative=solver_named(job.sampler).needs_unguided):
+        if needs_negative(job):
             unwanted = job.negative or Conditioning("", job.positive.encoder)
             self._catalog.check_fit(job.model, text_encoder=unwanted.encoder)
             negative = self._encode(unwanted, reading)
@@ -154,13 +152,11 @@ class ModuleSource:
             raise
 
         def release() -> None:
-            # What went another way than planned while the job ran.
-            prepared.warnings = (*warnings, *denoiser.shared.notes)
             end_denoiser()
             end_preview()
 
         refer = functools.partial(with_references, family, job, plan.model.device)
-        prepared = Prepared(
+        return Prepared(
             denoiser=denoiser,
             positive=refer(positive),
             negative=refer(negative),
@@ -171,12 +167,12 @@ class ModuleSource:
             release=release,
             preview=preview,
             provenance={**self._provenance(job, family, plan), "adapters": adapters},
-            warnings=tuple(warnings),
+            # With what goes another way than planned while the job runs.
+            warnings=lambda: (*warnings, *denoiser.shared.notes),
             second=refer(second),
             max_pictures=plan.max_pictures,
             speed_key=self._speed_key(job.model, plan.model) + speed_suffix(job),
         )
-        return prepared
 
     def _speed_key(self, model: ComponentRef, placement: Placement) -> str:
         """What the speed of a forward pass depends on beside the picture."""
@@ -199,7 +195,7 @@ class ModuleSource:
             vae, _ = self._catalog.companions(job.model)
             parts["vae"] = self._opened.open(vae)
         size, pixels = (job.latent.width, job.latent.height), reference_pixels(job)
-        plan = self._policy.plan(demand_of(family, parts, *size, members_of(job), pixels))
+        plan = self._policy.plan(demand_of(family, parts, *size, most_rows(job), pixels))
         if not plan.fits:
             raise does_not_fit(job.model, size, plan)
         return replace(plan, model=replace(plan.model, attention=self._options.attention))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from inline_core.devices.policy import DevicePolicy
-from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing, RunCancelled
+from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing
 from inline_core.families.autoencoders.tiny_keys import tiny_shape
 from inline_core.families.demand import Opened, describe
 from inline_core.loading.catalog import Catalog
@@ -199,9 +199,6 @@ def careful(better: Encode, fallback: Encode, failed: Callable[[Exception], None
             return fallback(latents)
         try:
             return better(latents)
-        except RunCancelled:
-            # A VAE asks whoever decodes with it at this moment, which may be another run.
-            return fallback(latents)
         except Exception as error:  # noqa: BLE001 - a preview never ends a run
             if not broken.is_set():
                 broken.set()

@@ -18,7 +18,7 @@ from inline_core.sampling.family import ModelFamily
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.patches import FluxShift, Shift
 from inline_core.sampling.sigmas.schedules import steps_laid_out
-from inline_core.sampling.sigmas.tables import FlowTable, FluxTable, SigmaTable, flux_mu
+from inline_core.sampling.sigmas.tables import FlowTable, SigmaTable, flux_mu, flux_table
 from inline_core.settings import Settings
 
 FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
@@ -72,7 +72,7 @@ def table_for(
     wanted = shifts[-1]
     if isinstance(wanted, Shift):
         return FlowTable(wanted.shift)
-    return FluxTable(flux_mu(width, height, wanted.base_shift, wanted.max_shift))
+    return flux_table(flux_mu(width, height, wanted.base_shift, wanted.max_shift))
 
 
 def family_reading(encoder: ComponentRef) -> ModelFamily | None:

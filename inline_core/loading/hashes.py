@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
 import queue
 import threading
 from collections.abc import Sequence
@@ -17,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+
+from inline_core.kept_json import read_kept, write_kept
 
 AT_ONCE_BYTES: Final = 64 * 1024 * 1024
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -90,21 +90,10 @@ class FileHashes:
             self._known[key] = found
             while len(self._known) > _MOST_KEPT:
                 self._known.pop(next(iter(self._known)))
-            text = json.dumps(self._known, indent=0)
-        self._write(text)
+            known = dict(self._known)
+        if self._path is not None:
+            write_kept(self._path, known)
         return found
-
-    def _write(self, text: str) -> None:
-        if self._path is None:
-            return
-        temporary = self._path.with_suffix(f".{os.getpid()}.part")
-        try:
-            temporary.write_text(text, "utf-8")
-            temporary.replace(self._path)
-        except OSError as error:
-            _log.warning("hashes of weight files were not stored", why=str(error))
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
 
 def _sha256(path: Path) -> str:
@@ -118,11 +107,5 @@ def _sha256(path: Path) -> str:
 
 def _read(path: Path | None) -> dict[str, str]:
     """What an earlier server took; a file that makes no sense counts as none."""
-    if path is None or not path.is_file():
-        return {}
-    try:
-        document = json.loads(path.read_text("utf-8"))
-        return {str(key): str(value) for key, value in document.items()}
-    except (OSError, ValueError, AttributeError) as error:
-        _log.warning("hashes of weight files could not be read", why=str(error))
-        return {}
+    document = None if path is None else read_kept(path)
+    return {key: str(value) for key, value in (document or {}).items()}

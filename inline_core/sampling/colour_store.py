@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
 import threading
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from inline_core.kept_json import read_kept, told_anew, write_kept
 from inline_core.sampling.preview import LatentColours
 
 # A file is written after the 1st, 2nd, 4th, ... picture: later ones hardly change the colours.
 _PICTURES_WORTH_WRITING: Final = 1024
-_log = structlog.get_logger(__name__)
 
 
 class ColourStore:
@@ -49,16 +45,9 @@ class ColourStore:
         seen = colours.pictures
         if seen & (seen - 1) or not 0 < seen <= _PICTURES_WORTH_WRITING:
             return
-        path = self._path(stamp)
-        temporary = path.with_suffix(f".{os.getpid()}.part")
-        try:
+        with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(colours.as_json()), "utf-8")
-            temporary.replace(path)
-        except OSError as error:
-            _log.warning("preview colours were not stored", why=str(error))
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        write_kept(self._path(stamp), colours.as_json())
 
     def _path(self, stamp: str) -> Path:
         assert self._folder is not None
@@ -67,13 +56,12 @@ class ColourStore:
     def _read(self, stamp: str, channels: int) -> LatentColours | None:
         if self._folder is None:
             return None
-        try:
-            document = json.loads(self._path(stamp).read_text("utf-8"))
-            if not isinstance(document, dict):
-                return None
-            return LatentColours.from_json(document, channels)
-        except FileNotFoundError:
+        path = self._path(stamp)
+        document = read_kept(path)
+        if document is None:
             return None
-        except (OSError, ValueError) as error:
-            _log.warning("preview colours could not be read; they are learnt anew", why=str(error))
+        try:
+            return LatentColours.from_json(document, channels)
+        except ValueError as error:
+            told_anew(path, str(error))
             return None

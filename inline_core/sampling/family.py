@@ -150,7 +150,7 @@ class Prepared:
     second: Any | None = None
     preview: Callable[[Tensor], bytes] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: Callable[[], tuple[str, ...]] = tuple
     max_pictures: int = 1_000_000
     speed_key: str = ""
 

@@ -21,6 +21,7 @@ from inline_core.sampling.patches import (
     every,
     last,
 )
+from inline_core.sampling.solvers import solver_named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,13 +97,6 @@ class Guidance:
             wanted.append(Pass.SKIPPED)
         return tuple(wanted)
 
-    @property
-    def most_passes(self) -> int:
-        """The most rows that one picture takes in a forward pass."""
-        negative = self.cfg != 1.0 or self.always_negative or any(c != 1 for _, c in self.intervals)
-        dual = self.second_cfg is not None
-        return 1 + (2 if dual else int(negative)) + int(bool(self.skips))
-
     def combine(self, parts: Mapping[Pass, Tensor], latents: Tensor, sigma: float) -> Tensor:
         """One estimate of the clean latents from those of `passes(sigma)`."""
         positive = parts[Pass.POSITIVE]
@@ -136,12 +130,8 @@ class Guidance:
         return classifier_free(second, negative, second_scale) + scale * (first - second)
 
 
-def guidance_of(job: SampleJob, table: SigmaTable, *, always_negative: bool = False) -> Guidance:
-    """The guidance of a job with the patches of its model.
-
-    `always_negative` is for solvers that need the negative estimate itself (CFG++).
-    Raises: InvalidParam.
-    """
+def guidance_of(job: SampleJob, table: SigmaTable) -> Guidance:
+    """The guidance of a job with the patches of its model.  Raises: InvalidParam."""
     patches = job.model.patches
     rescale = last(patches, RescaleGuidance)
     norm = last(patches, NormaliseGuidance)
@@ -151,7 +141,7 @@ def guidance_of(job: SampleJob, table: SigmaTable, *, always_negative: bool = Fa
     return Guidance(
         cfg=job.cfg,
         flow=table.flow,
-        always_negative=always_negative,
+        always_negative=solver_named(job.sampler).needs_unguided,
         second_cfg=job.second_cfg if job.second is not None else None,
         nested=job.dual_style == "nested",
         rescale=rescale.multiplier if rescale else 0.0,
@@ -167,10 +157,20 @@ def guidance_of(job: SampleJob, table: SigmaTable, *, always_negative: bool = Fa
     )
 
 
-def needs_negative(job: SampleJob, *, always_negative: bool = False) -> bool:
-    """Say whether any step of a job may ask for the negative prompt; at cfg 1 none does."""
+def needs_negative(job: SampleJob) -> bool:
+    """Say whether any step of a job may ask for the negative prompt.
+
+    At cfg 1 none does, but for solvers that need the negative estimate itself (CFG++).
+    """
     others = any(patch.cfg != 1.0 for patch in every(job.model.patches, GuidanceInterval))
-    return job.cfg != 1.0 or job.second is not None or others or always_negative
+    asked = job.cfg != 1.0 or job.second is not None or others
+    return asked or solver_named(job.sampler).needs_unguided
+
+
+def most_rows(job: SampleJob) -> int:
+    """The most rows that one picture of a job takes in a forward pass."""
+    skips = last(job.model.patches, SkipLayers) is not None
+    return 1 + int(needs_negative(job)) + int(job.second is not None) + int(skips)
 
 
 def classifier_free(positive: Tensor, negative: Tensor, scale: float) -> Tensor:

@@ -7,22 +7,17 @@ of a pass is measured instead of guessed: the first steps of a new kind of pass 
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
+from inline_core.kept_json import read_kept, told_anew, write_kept
 
 SAMPLES: Final = 3
 # A larger pass has to be so much faster a row: figures differ by some percent from time to time.
 _WORTH_IT: Final = 0.97
 _FORMAT: Final = 1
 _KINDS_KEPT: Final = 512
-_log = structlog.get_logger(__name__)
 
 
 class PassSpeeds:
@@ -86,20 +81,14 @@ class PassSpeeds:
             }
 
     def _write(self) -> None:
-        """Keep the figures; a full or read-only disk costs a measurement, never a run."""
         if self._path is None:
             return
         with self._lock:
-            document = {"format": _FORMAT, "secondsPerRow": self._kinds}
-            text = json.dumps(document, indent=1)
-        temporary = self._path.with_suffix(f".{os.getpid()}.part")
-        try:
-            temporary.write_text(text, "utf-8")
-            temporary.replace(self._path)
-        except OSError as error:
-            _log.warning("measured speeds were not stored", why=str(error))
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+            kinds = {
+                kind: {str(size): list(samples) for size, samples in known.items()}
+                for kind, known in self._kinds.items()
+            }
+        write_kept(self._path, {"format": _FORMAT, "secondsPerRow": kinds})
 
 
 def _sizes(available: int, least: int) -> list[int]:
@@ -115,17 +104,14 @@ def _sizes(available: int, least: int) -> list[int]:
 
 def _read(path: Path | None) -> dict[str, dict[int, list[float]]]:
     """What an earlier server measured; a file that makes no sense counts as none."""
-    if path is None or not path.is_file():
+    document = None if path is None else read_kept(path)
+    if path is None or document is None or document.get("format") != _FORMAT:
         return {}
     try:
-        document = json.loads(path.read_text("utf-8"))
-        if document.get("format") != _FORMAT:
-            return {}
-        kinds: Mapping[str, Mapping[str, list[float]]] = document["secondsPerRow"]
         return {
             kind: {int(size): [float(value) for value in s] for size, s in known.items()}
-            for kind, known in kinds.items()
+            for kind, known in document["secondsPerRow"].items()
         }
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        _log.warning("measured speeds could not be read; they are measured anew", why=str(error))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        told_anew(path, str(error))
         return {}

@@ -11,7 +11,7 @@ import torch
 
 from inline_core.errors import InvalidParam, NotFinite
 from inline_core.sampling.family import Prepared, Row, StepMemory
-from inline_core.sampling.guidance import Guidance, Pass, guidance_of
+from inline_core.sampling.guidance import Guidance, Pass, guidance_of, most_rows
 from inline_core.sampling.job import SampleJob, SampleResult
 from inline_core.sampling.masking import KeptPart, latent_mask
 from inline_core.sampling.noise import NoiseSource, picture_seed
@@ -57,9 +57,7 @@ class Stepping:
         self.denoised: Tensor | None = None
         self._job = job
         self._table = prepared.table
-        self._guidance: Guidance = guidance_of(
-            job, prepared.table, always_negative=self.solver.needs_unguided
-        )
+        self._guidance: Guidance = guidance_of(job, prepared.table)
         cache = last(job.model.patches, StepCache)
         self._cache = cache if cache is not None and cache.threshold > 0 else None
         self._memories: dict[tuple[Pass, int], StepMemory] = {}
@@ -78,11 +76,6 @@ class Stepping:
     def step_count(self) -> int:
         """How many steps the job takes."""
         return max(len(self.sigmas) - 1, 0)
-
-    @property
-    def most_rows(self) -> int:
-        """The most rows that one picture takes in a forward pass."""
-        return self._guidance.most_passes
 
     def ask(self) -> Ask:
         """What is needed next."""
@@ -133,7 +126,7 @@ class Stepping:
         provenance = {
             **prepared.provenance,
             **job_facts(job),
-            "guided": self._guidance.most_passes > 1,
+            "guided": most_rows(job) > 1,
             "sigmas": [round(sigma, 7) for sigma in self.sigmas],
             "dtype": prepared.dtype,
             "device": prepared.device,
@@ -148,7 +141,7 @@ class Stepping:
             size_bytes=samples.numel() * 4,
             provenance=provenance,
         )
-        return SampleResult(latent, provenance, prepared.warnings)
+        return SampleResult(latent, provenance, prepared.warnings())
 
     def _finish(self, latents: Tensor) -> None:
         self.step = self.step_count

@@ -7,12 +7,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
+from inline_core.families.text_encoders.qwen3_files import qwen3_4b
 from inline_core.loading.component import Role
 from inline_core.loading.rules import FamilyRules, RequiredFile, Requirement
 from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.sigmas.published import flux2_mu
-from inline_core.sampling.sigmas.tables import FLUX_SIZE, FluxTable
+from inline_core.sampling.sigmas.tables import FLUX_SIZE, FlowTable, flux_table
 
 # Patches of 2 x 2 latents of the VAE, normalised by the statistics in its file.
 FLUX_2_SPACE: Final = LatentSpace("flux2", channels=128, factor=16, scaling=1.0, shift=0.0)
@@ -28,7 +29,6 @@ _DISTILLED: Final = _defaults(4, 1.0)
 _BASE: Final = _defaults(50, 4.0)
 
 _REPO: Final = "Comfy-Org/flux2-klein-4B"
-_TOKENIZER_REPO: Final = "Qwen/Qwen3-4B"
 
 
 def _file(category: str, name: str) -> tuple[RequiredFile, ...]:
@@ -52,26 +52,7 @@ _REQUIREMENTS: Final = (
         files=_file("vae", "flux2-vae.safetensors"),
         size_bytes=336_000_000,
     ),
-    Requirement(
-        id="text_encoder",
-        label="Text encoder",
-        category="text_encoders",
-        role=Role.TEXT_ENCODER,
-        files=_file("text_encoders", "qwen_3_4b.safetensors"),
-        size_bytes=8_040_000_000,
-    ),
-    # On its own: who has the weights under another name needs only these few megabytes.
-    Requirement(
-        id="tokenizer",
-        label="Tokenizer of the text encoder",
-        category="text_encoders",
-        role=None,
-        files=tuple(
-            RequiredFile(_TOKENIZER_REPO, name, f"qwen_3_4b.tokenizer/{name}")
-            for name in ("tokenizer.json", "tokenizer_config.json")
-        ),
-        size_bytes=11_430_000,
-    ),
+    *qwen3_4b(_REPO),
 )
 
 RULES: Final = FamilyRules(
@@ -82,7 +63,7 @@ RULES: Final = FamilyRules(
     text_encoder_family="qwen3",
     defaults=MappingProxyType(
         {
-            # Shapes do not tell the base models from the distilled ones: the first are meant.
+            # Shapes do not tell base models from distilled ones, which are assumed.
             "klein-4b": _DISTILLED,
             "klein-4b-base": _BASE,
             "klein-9b": _DISTILLED,
@@ -103,13 +84,13 @@ _LIKE_FEED_FORWARD: Final = 4.5
 _LARGEST_MATRIX: Final = 9
 
 
-def table(width: int, height: int, steps: int) -> FluxTable:
+def table(width: int, height: int, steps: int) -> FlowTable:
     """FLUX.2's sigmas: mu is fitted to the picture and the number of steps.
 
     As many entries as `steps` divides, so that every n-th one is exactly at its share of the time.
     """
     size = steps * max(1, round(FLUX_SIZE / steps))
-    return FluxTable(flux2_mu(steps, width, height), size)
+    return flux_table(flux2_mu(steps, width, height), size)
 
 
 def workload(size: PassSize) -> Workload:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
+from inline_core.families.text_encoders.qwen3_files import qwen3_4b
 from inline_core.loading.component import Role
 from inline_core.loading.rules import FamilyRules, RequiredFile, Requirement
 from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
@@ -22,7 +23,6 @@ def _defaults(side: int, guidance: float = 0.0) -> dict[str, Any]:
 
 
 _REPO: Final = "Comfy-Org/z_image_turbo"
-_TOKENIZER_REPO: Final = "Qwen/Qwen3-4B"
 _REQUIREMENTS: Final = (
     Requirement(
         id="diffusion",
@@ -46,32 +46,7 @@ _REQUIREMENTS: Final = (
         files=(RequiredFile(_REPO, "split_files/vae/ae.safetensors", "ae.safetensors"),),
         size_bytes=335_000_000,
     ),
-    Requirement(
-        id="text_encoder",
-        label="Text encoder",
-        category="text_encoders",
-        role=Role.TEXT_ENCODER,
-        files=(
-            RequiredFile(
-                _REPO,
-                "split_files/text_encoders/qwen_3_4b.safetensors",
-                "qwen_3_4b.safetensors",
-            ),
-        ),
-        size_bytes=8_040_000_000,
-    ),
-    # On its own: who has the weights under another name needs only these few megabytes.
-    Requirement(
-        id="tokenizer",
-        label="Tokenizer of the text encoder",
-        category="text_encoders",
-        role=None,
-        files=tuple(
-            RequiredFile(_TOKENIZER_REPO, name, f"qwen_3_4b.tokenizer/{name}")
-            for name in ("tokenizer.json", "tokenizer_config.json")
-        ),
-        size_bytes=11_430_000,
-    ),
+    *qwen3_4b(_REPO),
 )
 
 RULES: Final = FamilyRules(

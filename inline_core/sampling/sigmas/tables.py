@@ -53,12 +53,13 @@ class FlowTable:
     """A flow model with sigma(t) = a t / (1 + (a - 1) t), t in 0..1, a = `shift` above 0.
 
     `multiplier` scales t to the timestep the model is fed with (1000 for SD3 and Wan, 1 for
-    Z-Image, Lumina and AuraFlow).  Esser et al. 2024, "Scaling Rectified Flow Transformers",
-    section 5.3.2.
+    Z-Image, Lumina and AuraFlow); it has `size` entries.  Esser et al. 2024, "Scaling Rectified
+    Flow Transformers", section 5.3.2.
     """
 
     shift: float = 1.0
     multiplier: float = 1.0
+    size: int = FLOW_SIZE
 
     @property
     def flow(self) -> bool:
@@ -66,10 +67,10 @@ class FlowTable:
         return True
 
     def __len__(self) -> int:
-        return FLOW_SIZE
+        return self.size
 
     def __getitem__(self, index: int) -> float:
-        return _shifted(self.shift, (_place(index, FLOW_SIZE) + 1) / FLOW_SIZE)
+        return _shifted(self.shift, (_place(index, self.size) + 1) / self.size)
 
     @property
     def smallest(self) -> float:
@@ -92,51 +93,6 @@ class FlowTable:
     def sigma_at(self, percent: float) -> float:
         """Sigma when `percent` (0..1) of the sampling is done: 1 at 0, 0 at 1."""
         return _shifted(self.shift, 1 - min(max(percent, 0.0), 1.0))
-
-
-@dataclass(frozen=True, slots=True)
-class FluxTable:
-    """A flow model with sigma(t) = e^mu / (e^mu + 1/t - 1), t in 0..1, as FLUX.1 has it.
-
-    `mu` grows with the picture (`flux_mu`).  It is `FlowTable` with shift e^mu and finer steps:
-    `size` of them.
-    """
-
-    mu: float
-    size: int = FLUX_SIZE
-
-    @property
-    def flow(self) -> bool:
-        """True."""
-        return True
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> float:
-        return self.sigma((_place(index, self.size) + 1) / self.size)
-
-    @property
-    def smallest(self) -> float:
-        """The first sigma of the table."""
-        return self[0]
-
-    @property
-    def largest(self) -> float:
-        """The last sigma of the table: 1."""
-        return self[-1]
-
-    def sigma(self, timestep: float) -> float:
-        """Sigma at `timestep` in 0..1."""
-        return flux_sigma(self.mu, timestep)
-
-    def timestep(self, sigma: float) -> float:
-        """The timestep the model is fed with: sigma itself."""
-        return sigma
-
-    def sigma_at(self, percent: float) -> float:
-        """Sigma when `percent` (0..1) of the sampling is done: 1 at 0, 0 at 1."""
-        return self.sigma(1 - min(max(percent, 0.0), 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +161,14 @@ class EpsTable:
     @property
     def _logs(self) -> tuple[float, ...]:
         return _eps_logs(self.beta_start, self.beta_end, self.size)
+
+
+def flux_table(mu: float, size: int = FLUX_SIZE) -> FlowTable:
+    """The table of FLUX.1: sigma(t) = e^mu / (e^mu + 1/t - 1), a shift of e^mu in fine steps.
+
+    `mu` grows with the picture (`flux_mu`).
+    """
+    return FlowTable(math.exp(mu), size=size)
 
 
 def flux_sigma(mu: float, time: float) -> float:

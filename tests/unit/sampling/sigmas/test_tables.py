@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from inline_core.sampling.sigmas.tables import (
     EpsTable,
     FlowTable,
-    FluxTable,
     SigmaTable,
     flux_mu,
     flux_sigma,
+    flux_table,
 )
 from tests.unit.sampling.sigmas.vectors import EXTRA, TABLES, VECTORS, close
 
@@ -86,7 +86,7 @@ def test_timesteps_beyond_the_ends_of_an_eps_table() -> None:
 
 
 def test_flux_is_flow_with_another_name_for_the_shift() -> None:
-    table = FluxTable(0.0)
+    table = flux_table(0.0)
     assert table.sigma(0.25) == flux_sigma(0.0, 0.25) == 0.25
     assert flux_sigma(1.15, 0.0) == 0
     assert flux_sigma(1.15, 1.0) == pytest.approx(1, rel=1e-12)

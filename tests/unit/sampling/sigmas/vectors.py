@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inline_core.sampling.sigmas.tables import EpsTable, FlowTable, FluxTable, SigmaTable
+from inline_core.sampling.sigmas.tables import EpsTable, FlowTable, SigmaTable, flux_table
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors.json").read_text())
 EXTRA: dict[str, Any] = VECTORS["extra"]
@@ -18,7 +18,7 @@ TABLES: dict[str, SigmaTable] = {
     "flow_shift_1.73_auraflow_mult1": FlowTable(1.73),
     "flow_shift_5.0": FlowTable(5.0, 1000.0),
     "flow_shift_8.0": FlowTable(8.0, 1000.0),
-    "flux_mu_1.15": FluxTable(1.15),
+    "flux_mu_1.15": flux_table(1.15),
 }
 
 
