@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inline_core.errors import InvalidParam
 from inline_core.families.attending import attending
 from inline_core.families.blocks import BlockControl
 from inline_core.families.compiling import CompiledBlocks
+from inline_core.loading.component import ComponentRef
 from inline_core.loading.deltas import AdapterSwitch, LoadedAdapter
 from inline_core.sampling.family import Denoiser, GuidedDenoiser, Row
+from inline_core.sampling.patches import SkipLayers, every
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +42,17 @@ class SharedDenoiser:
         code = CompiledBlocks([*blocks, *others]) if compiled else None
         control = BlockControl(blocks, others)
         return cls(denoiser, AdapterSwitch(denoiser.module), control, attention, code)
+
+    def check_layers(self, model: ComponentRef) -> None:
+        """Raise InvalidParam if layers shall be left out that the model does not have."""
+        for patch in every(model.patches, SkipLayers):
+            unknown = [str(layer) for layer in patch.layers if layer >= self.control.count]
+            if unknown:
+                message = (
+                    f"{model.name} has blocks 0 to {self.control.count - 1} that can be left out, "
+                    f"not {', '.join(unknown)}"
+                )
+                raise InvalidParam(message, param="layers")
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -46,9 +46,10 @@ class BlockControl:
     """Wraps the forward functions of blocks once, when a model is loaded.  Device thread only."""
 
     def __init__(self, blocks: Sequence[Any], others: Sequence[Any] = ()) -> None:
-        """`blocks` in the order they run in; `others` are only asked to stop."""
+        """`blocks` in the order they run in, `count` of them; `others` are only asked to stop."""
         self._pass: _Pass | None = None
-        self._last = len(blocks) - 1
+        self.count = len(blocks)
+        self._last = self.count - 1
         for index, block in enumerate(blocks):
             block.forward = self._wrapped(index, block.forward)
         for block in others:

@@ -299,6 +299,7 @@ class ModuleSource:
         with contextlib.ExitStack() as leases:
             shared = self._lease(model, plan, lambda: self._shared(plan, runtime))
             leases.callback(shared.release)
+            shared.value.check_layers(model)
             loaded = []
             for found in matched:
                 lease = self._adapter(found, model, reading)

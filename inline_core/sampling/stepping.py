@@ -141,7 +141,10 @@ class Stepping:
             size_bytes=samples.numel() * 4,
             provenance=provenance,
         )
-        return SampleResult(latent, provenance, prepared.warnings())
+        warnings = prepared.warnings()
+        if not self.step_count:
+            warnings = (*warnings, "No step was run: the latent came out as it went in.")
+        return SampleResult(latent, provenance, warnings)
 
     def _finish(self, latents: Tensor) -> None:
         self.step = self.step_count
@@ -233,6 +236,10 @@ def job_sigmas(job: SampleJob, table: SigmaTable, solver: Solver) -> tuple[float
             drops_penultimate=solver.drops_penultimate,
         )
     if job.start_step or job.end_step is not None or job.leftover_noise:
+        if job.end_step is not None and job.start_step >= job.end_step:
+            span = f"start_step {job.start_step} is not before end_step {job.end_step}"
+            message = f"{span}: no step is left"
+            raise InvalidParam(message, param="start_step")
         end = len(sigmas) if job.end_step is None else job.end_step
         return between(sigmas, job.start_step, end, job.leftover_noise)
     return tuple(sigmas)

@@ -118,6 +118,25 @@ def test_skipped_layers_are_left_out(bench: Bench) -> None:
         assert (difference > 0.01) is changes
 
 
+def test_layers_that_are_not_there_are_refused(bench: Bench) -> None:
+    job = bench.job()
+    wrong = with_patch(job.model, SkipLayers((0, 99), 3.0, 0.0, 1.0))
+    with pytest.raises(InvalidParam, match=r"z.safetensors has blocks 0 to \d+ .*, not 99"):
+        bench.sampler.submit(replace(job, model=wrong)).result(30)
+    assert all(item["leases"] == 0 for item in bench.pool.stats()["held"])
+
+
+def test_a_range_without_steps_is_refused_or_told(bench: Bench) -> None:
+    job = bench.job(steps=4)
+    with pytest.raises(InvalidParam, match="start_step 3 is not before end_step 3"):
+        bench.sampler.submit(replace(job, start_step=3, end_step=3)).result(30)
+    latent = bench.sampler.submit(job).result(30).latent
+    for nothing in ({"start_step": 9}, {"denoise": 0.0}):
+        result = bench.sampler.submit(replace(job, latent=latent, **nothing)).result(30)
+        assert torch.equal(result.latent.samples, latent.samples)
+        assert any("No step was run" in text for text in result.warnings)
+
+
 def test_the_step_cache_saves_blocks_and_says_so(bench: Bench) -> None:
     job = bench.job(steps=12, seed=4)
     exact = bench.latents(job)
