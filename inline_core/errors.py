@@ -229,6 +229,12 @@ class NotFinite(InlineError):
     code = "not_finite"
 
 
+class EncodingFailed(InlineError):
+    """A video or a sound could not be written as a file; the message has what ffmpeg said."""
+
+    code = "encoding_failed"
+
+
 class Interrupted(InlineError):
     """The server stopped while the run was running, and its attempts are used up."""
 

@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     keep_days: float = Field(0, ge=0, description="Keep finished runs this many days; 0: always.")
     cache_mb: int = Field(512, ge=0, description="Memory for values between nodes, in MiB.")
     metadata: bool = Field(True, description="Write provenance into the files of takes.")
+    audio_format: Literal["wav", "wav-float", "flac"] = Field(
+        "wav", description="Files of audio takes: 16-bit wav, float wav, or 16-bit flac."
+    )
 
     profile: Literal["auto", "gpu-max", "lowvram", "cpu"] = Field(
         "auto", description="Memory profile; auto picks from the device."

@@ -28,6 +28,8 @@ def size_of(value: object) -> int:
     size = getattr(value, "size_bytes", None)
     if isinstance(size, int) and not isinstance(size, bool):
         return size + _SMALL_BYTES
+    if isinstance(value, tuple):
+        return sum(size_of(part) for part in value) + _SMALL_BYTES
     if isinstance(value, str):
         return len(value) + _SMALL_BYTES
     return _SMALL_BYTES

@@ -17,11 +17,13 @@ from inline_core.engine.context import RunContext
 from inline_core.engine.plan import Plan, make_plan
 from inline_core.engine.progress import ProgressBoard
 from inline_core.engine.saving import TakeSaver, TakeSource
+from inline_core.engine.take_files import values_of
 from inline_core.engine.wiring import wired
 from inline_core.errors import DiskFull, InlineError, NodeFailed, OutOfMemory, RunCancelled
 from inline_core.graph.fingerprint import ContentStamps
 from inline_core.graph.model import Edge, Node
 from inline_core.graph.spec import NodeSpec
+from inline_core.media.kinds import MediaKind
 from inline_core.media.png import decode_image
 from inline_core.media.values import Image, ImageBatch
 from inline_core.nodes.base import Components, Media, Render
@@ -131,7 +133,7 @@ class Executor:
             notes = [{"nodeId": node_id, "message": text} for text in context.warnings]
             self._shop.journal.warn(walk.run_id, notes)
         if walk.readers.get(node_id):
-            walk.values[node_id] = outputs
+            walk.values[node_id] = {**outputs, **values_of(takes, self._shop.files)}
         if keep:
             self._shop.cache.put(walk.plan.fingerprints[node_id], outputs)
         # An inner node has no takes to be found again by; an empty entry would hide real ones.
@@ -178,13 +180,16 @@ class Executor:
         """Outputs of a node from its stored takes; PNG is lossless, so the pixels are the same."""
         by_port: dict[str, list[Image]] = {}
         for take in takes:
+            if take.kind is not MediaKind.IMAGE:
+                continue
             data = self._shop.files.path(take.sha256, take.extension).read_bytes()
             image = decode_image(data, max_pixels=self._shop.max_pixels, name=f"Take {take.id}")
             by_port.setdefault(take.port, []).append(Image(image.pixels, dict(take.provenance)))
-        return {
+        pictures = {
             port: images[0] if len(images) == 1 else ImageBatch(tuple(images))
             for port, images in by_port.items()
         }
+        return {**pictures, **values_of(takes, self._shop.files)}
 
     @staticmethod
     def _read(walk: _Walk, source: str) -> None:
@@ -230,11 +235,13 @@ class Executor:
         params = {
             key: value for key, value in walk.plan.params[node.id].items() if value is not None
         }
-        source = TakeSource(
-            walk.run_id, node.id, {**params, **context.facts}, tuple(context.warnings)
-        )
-        walk.token.check()
         try:
+            for note in self._shop.saver.notes(outputs):
+                context.warn(note)
+            source = TakeSource(
+                walk.run_id, node.id, {**params, **context.facts}, tuple(context.warnings)
+            )
+            walk.token.check()
             return self._shop.saver.save(walk.plan, source, outputs, walk.token.check)
         except InlineError as error:
             error.node_id = error.node_id or node.id

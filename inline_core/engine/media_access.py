@@ -58,9 +58,10 @@ class MediaAccess:
     def file(self, reference: object, kind: str) -> MediaFile:
         """The video or sound a reference names, probed but not decoded.  Raises: InvalidAsset."""
         path, sha256 = self._resolve(reference, kind)
-        info = probe(path, max_pixels=self._max_pixels, name="The file")
+        info = probe(path, max_pixels=self._max_pixels, name=f"The file {path.name!r}")
         if info.format.kind.value != kind:
-            message = f"The file is {info.format.kind.value}, and {kind} is needed here."
+            held = info.format.kind.value
+            message = f"The file {path.name!r} is {held}, and {kind} is needed here."
             raise InvalidAsset(message, param="asset")
         return MediaFile(
             kind,

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from inline_core.engine.plan import Plan
 from inline_core.engine.recipe import Place, Recipe, only, places, settled
-from inline_core.engine.wiring import images_of
-from inline_core.media.kinds import MediaKind
-from inline_core.media.png import encode_png
-from inline_core.media.values import Image
+from inline_core.engine.take_files import AudioFormat, notes_on, release, store
+from inline_core.engine.wiring import media_of
+from inline_core.media.values import Clip, Image, Waveform
 from inline_core.runs.records import new_take_id, now_ms
 from inline_core.takes.files import ContentFiles
 from inline_core.takes.take import Take
@@ -34,10 +33,22 @@ class TakeSource:
 class TakeSaver:
     """Writes takes; the files stay pinned until `release` (see `ContentFiles.write`)."""
 
-    def __init__(self, files: ContentFiles, pool: Executor, *, metadata: bool) -> None:
+    def __init__(
+        self,
+        files: ContentFiles,
+        pool: Executor,
+        *,
+        metadata: bool,
+        audio_format: AudioFormat = "wav",
+    ) -> None:
         self._files = files
         self._pool = pool
         self._metadata = metadata
+        self._audio_format = audio_format
+
+    def notes(self, outputs: Mapping[str, Any]) -> list[str]:
+        """What people should know of how these outputs will be stored (odd sizes, clipping)."""
+        return notes_on(outputs, self._audio_format)
 
     def save(
         self,
@@ -46,21 +57,22 @@ class TakeSaver:
         outputs: Mapping[str, Any],
         check: Callable[[], None],
     ) -> tuple[Take, ...]:
-        """Make every picture among the outputs a take; blocks the walker, not the device.
+        """Make every picture, video and sound among the outputs a take; blocks the walker only.
 
-        `check` is asked meanwhile; when it raises, none of the pictures becomes a take.
-        Raises: DiskFull, and whatever `check` raises.
+        `check` is asked meanwhile, by this thread and by those that encode; when it raises, none
+        of them becomes a take.
+        Raises: DiskFull, EncodingFailed, NotFinite, InvalidParam, and whatever `check` raises.
         """
         node = plan.graph.by_id[source.node_id]
-        pictures = [
-            (port.id, image)
+        parts = [
+            (port.id, value)
             for port in plan.specs[node.type].outputs
-            for image in images_of(outputs.get(port.id))
+            for value in media_of(outputs.get(port.id))
         ]
         whole = settled(plan.graph, plan.params, node.id) if self._metadata else None
         futures: list[Future[Take]] = []
-        for (_, image), place in zip(pictures, places([port for port, _ in pictures]), strict=True):
-            futures.append(self._pool.submit(self._save, source, image, place, whole))
+        for (_, value), place in zip(parts, places([port for port, _ in parts]), strict=True):
+            futures.append(self._pool.submit(self._save, source, value, place, whole, check))
         try:
             return tuple(_when_done(future, check) for future in futures)
         except BaseException:
@@ -75,19 +87,25 @@ class TakeSaver:
 
     def release(self, takes: tuple[Take, ...]) -> None:
         """The rows of these takes are stored, or never will be."""
-        for take in takes:
-            self._files.release(take.sha256)
+        release(self._files, takes)
 
-    def _save(self, source: TakeSource, image: Image, place: Place, whole: Recipe | None) -> Take:
-        made_by = dict(image.provenance)
+    def _save(
+        self,
+        source: TakeSource,
+        value: Image | Clip | Waveform,
+        place: Place,
+        whole: Recipe | None,
+        check: Callable[[], None],
+    ) -> Take:
+        made_by = dict(value.provenance)
         seed = made_by.get("seed")
         params = {**source.params, **({"seed": seed} if seed is not None else {})}
         if source.warnings:
             made_by["warnings"] = list(source.warnings)
-        chunk = None
+        facts = None
         if whole is not None:
-            recipe = only(whole, place)
-            chunk = {
+            recipe = only(whole, place) if isinstance(value, Image) else whole
+            facts = {
                 "version": __version__,
                 "graph": recipe.graph,
                 "target": recipe.target,
@@ -96,22 +114,20 @@ class TakeSaver:
                 "params": params,
                 "provenance": made_by,
             }
-        data = encode_png(image, chunk)
-        sha256 = self._files.write(data, "png")
+        stored = store(self._files, value, facts, self._audio_format, check)
         return Take(
             id=new_take_id(),
             run_id=source.run_id,
             node_id=source.node_id,
-            kind=MediaKind.IMAGE,
-            extension="png",
-            sha256=sha256,
-            size_bytes=len(data),
+            kind=stored.kind,
+            extension=stored.extension,
+            sha256=stored.sha256,
+            size_bytes=stored.size_bytes,
             params=params,
             created_at_ms=now_ms(),
             provenance=made_by,
             port=place.port,
-            width=image.width,
-            height=image.height,
+            **stored.facts,
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from inline_core.graph.model import Edge, Node
 from inline_core.graph.spec import NodeSpec
-from inline_core.media.values import Image, ImageBatch
+from inline_core.media.values import Clip, Image, ImageBatch, Waveform
 
 
 def wired(node: Node, spec: NodeSpec, value_of: Callable[[Edge], Any]) -> dict[str, Any]:
@@ -32,3 +32,12 @@ def images_of(value: object) -> tuple[Image, ...]:
     if isinstance(value, ImageBatch):
         return value.images
     return ()
+
+
+def media_of(value: object) -> tuple[Image | Clip | Waveform, ...]:
+    """What of an output becomes takes: pictures, videos, sounds (one or several), or nothing."""
+    if isinstance(value, Clip | Waveform):
+        return (value,)
+    if isinstance(value, tuple | list):
+        return tuple(part for entry in value for part in media_of(entry))
+    return images_of(value)

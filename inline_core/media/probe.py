@@ -12,6 +12,7 @@ from PIL import UnidentifiedImageError
 from inline_core.errors import InvalidAsset
 from inline_core.media.kinds import FORMATS, MediaFormat, MediaKind, format_of
 from inline_core.media.png import check_pixels
+from inline_core.media.streams import SAFE_OPTIONS, picture_stream, quarter_turns
 
 _PILLOW_NAMES = {
     "PNG": "png",
@@ -48,13 +49,13 @@ class MediaInfo:
 
 
 def probe(path: Path, *, max_pixels: int, name: str) -> MediaInfo:
-    """Identify a picture, video or sound by content, without decoding it.
+    """Identify a picture, video or sound by content, decoding one frame of a video at most.
 
     Raises: InvalidAsset, naming `name`, for anything else or over `max_pixels`.
     """
     info = _probe_image(path, max_pixels, name)
     if info is None:
-        info = _probe_container(path)
+        info = _probe_container(path, max_pixels, name)
     if info is None:
         known = ", ".join(entry.extension for entry in FORMATS)
         message = f"{name} is not a picture, video or sound that can be read (known: {known})."
@@ -79,32 +80,42 @@ def _probe_image(path: Path, max_pixels: int, name: str) -> MediaInfo | None:
     return MediaInfo(known, size[0], size[1])
 
 
-def _probe_container(path: Path) -> MediaInfo | None:
+def _probe_container(path: Path, max_pixels: int, name: str) -> MediaInfo | None:
     try:
-        with av.open(str(path), metadata_errors="ignore") as container:
-            return _container_info(container)
+        with av.open(str(path), metadata_errors="ignore", options=SAFE_OPTIONS) as container:
+            return _container_info(container, max_pixels, name)
     except (av.FFmpegError, OSError, ValueError):
         return None
 
 
-def _container_info(container: av.container.InputContainer) -> MediaInfo | None:
-    extension = next((ext for name, ext in _CONTAINER_NAMES if name in container.format.name), None)
-    video = next(iter(container.streams.video), None)
+def _container_info(
+    container: av.container.InputContainer, max_pixels: int, name: str
+) -> MediaInfo | None:
+    extension = next((ext for part, ext in _CONTAINER_NAMES if part in container.format.name), None)
+    video = picture_stream(container)
     audio = next(iter(container.streams.audio), None)
     if extension == "mp4" and video is None:
         extension = "m4a"
     known = format_of(extension) if extension else None
     if known is None or (video is None and audio is None):
         return None
-    if known.kind is MediaKind.AUDIO:
-        video = None
     duration = container.duration / av.time_base if container.duration else None
-    return MediaInfo(
-        known,
-        video.width if video else None,
-        video.height if video else None,
-        duration,
-        float(video.average_rate) if video and video.average_rate else None,
-        audio.rate if audio else None,
-        audio.channels if audio else None,
-    )
+    rate = audio.rate if audio else None
+    channels = audio.channels if audio else None
+    if known.kind is MediaKind.AUDIO or video is None:
+        return MediaInfo(known, duration_s=duration, sample_rate_hz=rate, channels=channels)
+    check_pixels((video.width, video.height), max_pixels, name)
+    fps = video.average_rate or video.guessed_rate
+    width, height = _shown_size(container, video)
+    return MediaInfo(known, width, height, duration, float(fps) if fps else None, rate, channels)
+
+
+def _shown_size(container: av.container.InputContainer, video: av.VideoStream) -> tuple[int, int]:
+    """Width and height after the rotation the file asks for, which only a decoded frame tells."""
+    try:
+        frame = next(container.decode(video), None)
+    except av.FFmpegError:  # whoever reads the frames says what is wrong with them
+        frame = None
+    if frame is not None and quarter_turns(frame) % 2:
+        return video.height, video.width
+    return video.width, video.height

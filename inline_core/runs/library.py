@@ -14,6 +14,7 @@ from inline_core.runs.database import Database, Transaction
 from inline_core.runs.records import AssetRecord, now_ms
 from inline_core.runs.states import RunStatus
 from inline_core.runs.tables import assets, run_takes, runs, server_state, takes
+from inline_core.takes.take import POSTER_EXTENSION
 
 _FINAL = [status.value for status in RunStatus if status.is_final]
 _PURGE_CHUNK = 200
@@ -138,17 +139,15 @@ class Library:
     def _delete_takes(self, connection: Connection, take_ids: Sequence[str]) -> None:
         """Mark takes deleted, and free each file that no living take refers to."""
         chosen = takes.c.id.in_(take_ids)
-        files = connection.execute(
-            select(takes.c.sha256, takes.c.extension)
-            .where(chosen, takes.c.deleted_at_ms.is_(None))
-            .distinct()
-        ).all()
+        alive = takes.c.deleted_at_ms.is_(None)
+        columns = (takes.c.sha256, takes.c.extension, takes.c.poster)
+        rows = connection.execute(select(*columns).where(chosen, alive).distinct()).all()
         connection.execute(update(takes).where(chosen).values(deleted_at_ms=now_ms()))
-        for file in files:
+        files = {(takes.c.sha256, row.sha256, row.extension) for row in rows}
+        posters = {(takes.c.poster, row.poster, POSTER_EXTENSION) for row in rows if row.poster}
+        for column, sha256, extension in files | posters:
             living = connection.execute(
-                select(func.count())
-                .select_from(takes)
-                .where(takes.c.sha256 == file.sha256, takes.c.deleted_at_ms.is_(None))
+                select(func.count()).select_from(takes).where(column == sha256, alive)
             ).scalar_one()
             if living == 0:
-                self._free(StoredFile(file.sha256, file.extension))
+                self._free(StoredFile(sha256, extension))

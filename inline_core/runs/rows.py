@@ -143,6 +143,10 @@ def take_values(take: Take) -> dict[str, Any]:
         "provenance": take.provenance,
         "created_at_ms": take.created_at_ms,
         "deleted_at_ms": take.deleted_at_ms,
+        "fps": take.fps,
+        "sample_rate_hz": take.sample_rate_hz,
+        "has_sound": None if take.has_sound is None else int(take.has_sound),
+        "poster": take.poster,
     }
 
 
@@ -164,6 +168,10 @@ def take_from(row: RowMapping) -> Take:
         height=row["height"],
         duration_s=row["duration_s"],
         deleted_at_ms=row["deleted_at_ms"],
+        fps=row["fps"],
+        sample_rate_hz=row["sample_rate_hz"],
+        has_sound=None if row["has_sound"] is None else bool(row["has_sound"]),
+        poster=row["poster"],
     )
 
 

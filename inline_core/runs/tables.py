@@ -100,7 +100,12 @@ takes = Table(
     Column("provenance", JSON, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("deleted_at_ms", BigInteger),
+    Column("fps", Float),
+    Column("sample_rate_hz", Integer),
+    Column("has_sound", Integer),
+    Column("poster", String),
     Index("ix_takes_sha256", "sha256"),
+    Index("ix_takes_poster", "poster"),
     Index("ix_takes_created", "created_at_ms", "id"),
     Index("ix_takes_run", "run_id"),
 )

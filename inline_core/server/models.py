@@ -148,6 +148,10 @@ class TakeModel(Wire):
     height: int | None
     provenance: dict[str, Any]
     duration_ms: int | None = None
+    fps: float | None = None
+    sample_rate_hz: int | None = None
+    has_sound: bool | None = None
+    poster_uri: str | None = None
     deleted_at: int | None = None
 
 

@@ -13,6 +13,7 @@ from inline_core.errors import GraphProblem, InvalidGraph, NoRecipe, PayloadTooL
 from inline_core.graph.document import read_graph
 from inline_core.graph.model import Graph
 from inline_core.graph.validate import check_graph
+from inline_core.media.file_texts import read_comment
 from inline_core.media.kinds import MediaKind
 from inline_core.media.png import PROVENANCE_KEY
 from inline_core.media.png_text import SIGNATURE, read_texts
@@ -74,7 +75,7 @@ def take_recipe(services: Services, take_id: str) -> dict[str, Any]:
 
 
 def imported(services: Services, data: mmap, start: int, end: int) -> dict[str, Any]:
-    """The recipe in the file at data[start:end]: a PNG of ours, or JSON.
+    """The recipe in the file at data[start:end]: a picture, video or sound of ours, or JSON.
 
     Raises: NoRecipe, InvalidAsset (a damaged picture), MalformedJson, InvalidGraph.
     """
@@ -85,7 +86,7 @@ def imported(services: Services, data: mmap, start: int, end: int) -> dict[str, 
         _check_size(end - start, services.settings.max_body_mb * MIB)
         document = decode_json(data[start:end].removeprefix(_BOM))
     else:
-        raise _nothing_in(data, start, end)
+        document = _of_media(data, start, end)
     recipe = _recipe_of(document)
     facts = {name: _fact(document, name, kind) for name, kind in _FACTS.items()}
     reply = _reply(services, recipe, facts)
@@ -122,6 +123,18 @@ def _of_png(data: mmap, start: int, end: int) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _of_media(data: mmap, start: int, end: int) -> dict[str, Any]:
+    """The recipe in the comment of an mp4, wav or flac; other programs write comments too."""
+    text = read_comment(data, start, end)
+    try:
+        found = decode_json(text.encode()) if text is not None and text.startswith("{") else None
+    except MalformedJson:
+        found = None
+    if not isinstance(found, dict) or "graph" not in found:
+        raise _nothing_in(data, start, end)
+    return found
+
+
 def _check_size(size_bytes: int, limit_bytes: int) -> None:
     if size_bytes > limit_bytes:
         message = (
@@ -136,7 +149,8 @@ def _nothing_in(data: mmap, start: int, end: int) -> NoRecipe:
         return NoRecipe(_BY_COMFYUI, details={"source": "comfyui"})
     message = (
         "This file has no recipe: a PNG made here (it keeps its recipe in a text "
-        f"{PROVENANCE_KEY!r}) or the JSON of a graph was looked for."
+        f"{PROVENANCE_KEY!r}), an mp4, wav or flac made here (in its comment), or the JSON of a "
+        "graph was looked for."
     )
     return NoRecipe(message)
 

@@ -175,7 +175,12 @@ def build_services(settings: Settings, specs: Mapping[str, NodeSpec] | None = No
         media=media,
         stamps=content_stamps(catalog, media),
         files=takes,
-        saver=TakeSaver(takes, media_pool, metadata=settings.metadata),
+        saver=TakeSaver(
+            takes,
+            media_pool,
+            metadata=settings.metadata,
+            audio_format=settings.audio_format,
+        ),
         cache=cache,
         board=board,
         max_pixels=settings.max_pixels,

@@ -87,7 +87,10 @@ def _param(
 
 
 def take_json(take: Take) -> dict[str, Any]:
-    """A take; `uri` is relative to `/v1/` and ends in the extension."""
+    """A take; `uri` is relative to `/v1/` and ends in the extension.
+
+    What does not apply to its kind is left out (`durationMs`, `fps`, `posterUri`, ...).
+    """
     body: dict[str, Any] = {
         "id": take.id,
         "runId": take.run_id,
@@ -104,6 +107,13 @@ def take_json(take: Take) -> dict[str, Any]:
     }
     if take.duration_s is not None:
         body["durationMs"] = round(take.duration_s * 1000)
+    optional = {
+        "fps": take.fps,
+        "sampleRateHz": take.sample_rate_hz,
+        "hasSound": take.has_sound,
+        "posterUri": take.poster_uri,
+    }
+    body |= {key: value for key, value in optional.items() if value is not None}
     if take.deleted_at_ms is not None:
         body["deletedAt"] = take.deleted_at_ms
     return body

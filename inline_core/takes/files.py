@@ -88,6 +88,35 @@ class ContentFiles:
         return sha256
 
     @contextmanager
+    def temporary(self) -> Iterator[Path]:
+        """A path for a file that is made in pieces or by a program; `adopt` it, or it is removed.
+
+        Files beside it whose names begin with its name count as temporary too.
+        """
+        path = self._temporary()
+        try:
+            yield path
+        finally:
+            for leftover in (path, *self.root.glob(f"{path.name}*")):
+                leftover.unlink(missing_ok=True)
+
+    def adopt(self, path: Path, extension: str) -> tuple[str, int]:
+        """Store a finished file of `temporary` as `write` does; gives the SHA-256 and the size.
+
+        It is pinned until `release`.  Raises: DiskFull.
+        """
+        sha256, size = sha256_of(path), path.stat().st_size
+        with self._lock:
+            self._pins[sha256] += 1
+        with disk_errors("a take"):
+            target = self.path(sha256, extension)
+            if not target.exists() or target.stat().st_size != size:
+                with path.open("rb+") as file:
+                    _sync(file)
+                self._settle(path, target)
+        return sha256, size
+
+    @contextmanager
     def incoming(self, limit_bytes: int, setting: str) -> Iterator[IncomingFile]:
         """A file that arrives in pieces; it is dropped unless `keep` was called."""
         temporary = self._temporary()

@@ -23,11 +23,12 @@ from inline_core.settings import MIB
 router = APIRouter(tags=["recipes"])
 _FORM = "multipart/form-data"
 _JSON = "application/json"
-_RAW = ("image/png", "image/webp", "image/jpeg", "application/octet-stream", _JSON)
+_MEDIA = ("image/png", "image/webp", "image/jpeg", "video/mp4", "audio/wav", "audio/flac")
+_RAW = (*_MEDIA, "application/octet-stream", _JSON)
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "A picture made here, or a graph as JSON: raw, or field `file` of a form.",
+        "description": "A take made here, or a graph as JSON: raw, or field `file` of a form.",
         "content": {
             _FORM: {
                 "schema": {
@@ -45,7 +46,7 @@ _BODY: dict[str, Any] = {
 
 @router.get("/v1/takes/{take_id}/graph", response_model=RecipeModel, responses=replies(404, 410))
 def get_take_graph(take_id: Annotated[str, Path()], services: ServicesOf) -> JSONResponse:
-    """A graph that makes this very picture again, ready to be posted to `/v1/runs`.
+    """A graph that makes this very take again, ready to be posted to `/v1/runs`.
 
     All params are settled and random seeds resolved.  It is read from the database, so it is there
     without INLINE_METADATA, and after the take's bytes were deleted.
@@ -60,7 +61,7 @@ def get_take_graph(take_id: Annotated[str, Path()], services: ServicesOf) -> JSO
     openapi_extra=_BODY,
 )
 async def import_file(request: Request, services: ServicesOf) -> JSONResponse:
-    """Get the graph out of a PNG made here, or out of JSON; nothing is stored."""
+    """Get the graph out of a file made here (png, mp4, wav, flac), or JSON; nothing is stored."""
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
     if kind != _FORM and kind not in _RAW:

@@ -24,7 +24,7 @@ from inline_core.server.services import Services
 from inline_core.server.wire import asset_json, take_json
 from inline_core.settings import MIB
 from inline_core.takes.files import IncomingFile, disk_errors
-from inline_core.takes.take import Take
+from inline_core.takes.take import POSTER_EXTENSION, Take
 
 router = APIRouter()
 _IMMUTABLE = "private, max-age=31536000, immutable"
@@ -85,6 +85,28 @@ def get_take_bytes(
     return _take_bytes(services, request, services.queries.take(take_id))
 
 
+@router.get(
+    "/v1/takes/{take_id}/poster",
+    tags=["takes"],
+    response_class=FileResponse,
+    responses={**_BYTES_REPLIES, **replies(404, 410, 416)},
+)
+def get_take_poster(
+    take_id: Annotated[str, Path()], request: Request, services: ServicesOf
+) -> Response:
+    """A small still picture of a video (JPEG, longest side 512); other takes have none."""
+    take = services.queries.take(take_id)
+    _check_there(take)
+    if take.poster is None:
+        message = f"Take {take_id!r} is {take.kind.value}; only videos have a poster."
+        raise NotFound(message)
+    path = services.takes.path(take.poster, POSTER_EXTENSION)
+    if not path.is_file():
+        message = f"The poster of take {take_id!r} is gone from the disk; the video may be there."
+        raise OutputUnavailable(message)
+    return _file(request, path, take.poster, media_type_of(POSTER_EXTENSION))
+
+
 @router.delete(
     "/v1/takes/{take_id}", tags=["takes"], status_code=204, responses=replies(404, 410, 503)
 )
@@ -94,9 +116,7 @@ def delete_take(take_id: Annotated[str, Path()], services: ServicesOf) -> None:
 
 
 def _take_bytes(services: Services, request: Request, take: Take) -> Response:
-    if take.deleted_at_ms is not None:
-        message = f"Take {take.id!r} was deleted; retrying will not help."
-        raise OutputUnavailable(message)
+    _check_there(take)
     path = services.takes.path(take.sha256, take.extension)
     if not path.is_file():
         message = (
@@ -105,6 +125,12 @@ def _take_bytes(services: Services, request: Request, take: Take) -> Response:
         )
         raise OutputUnavailable(message)
     return _file(request, path, take.sha256, media_type_of(take.extension))
+
+
+def _check_there(take: Take) -> None:
+    if take.deleted_at_ms is not None:
+        message = f"Take {take.id!r} was deleted; retrying will not help."
+        raise OutputUnavailable(message)
 
 
 def _file(request: Request, path: FilePath, sha256: str, media_type: str) -> Response:

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
@@ -13,6 +14,7 @@ from sqlalchemy import create_engine
 from inline_core.errors import Conflict
 from inline_core.runs import migrate as module
 from inline_core.runs.database import Database
+from inline_core.runs.queries import Queries
 from inline_core.runs.tables import metadata
 
 
@@ -48,6 +50,45 @@ def test_a_migrated_file_equals_the_tables(tmp_path: Path) -> None:
     metadata.create_all(engine)
     engine.dispose()
     assert schema(tmp_path / "migrated.db") == schema(tmp_path / "fresh.db")
+
+
+def at_revision(path: Path, revision: str) -> None:
+    """A file as the release with this schema left it."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(module.__file__).parent / "migrations"))
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+RELEASED = ["0001"]
+
+
+@pytest.mark.parametrize("revision", RELEASED)
+def test_a_file_of_every_released_schema_becomes_a_fresh_one(tmp_path: Path, revision: str) -> None:
+    path = tmp_path / "old.db"
+    at_revision(path, revision)
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "INSERT INTO takes (id, run_id, node_id, kind, port, extension, sha256, size_bytes,"
+            " width, height, params, provenance, created_at_ms) VALUES ('take_1', 'run_1', 'a',"
+            " 'image', 'image', 'png', ?, 7, 8, 9, '{\"seed\": 3}', '{}', 5)",
+            ("0" * 64,),
+        )
+    connection.close()
+    database = Database(path)
+    database.open()
+    take = Queries(database).take("take_1")
+    database.close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'fresh.db'}")
+    metadata.create_all(engine)
+    engine.dispose()
+    assert schema(path) == schema(tmp_path / "fresh.db")
+    assert (take.width, take.params, take.created_at_ms) == (8, {"seed": 3}, 5)
+    assert (take.fps, take.sample_rate_hz, take.has_sound, take.poster) == (None,) * 4
+    assert (tmp_path / f"old.db.backup-{revision}").stat().st_size > 0
 
 
 def test_a_newer_file_is_refused_and_an_older_one_backed_up(tmp_path: Path) -> None:

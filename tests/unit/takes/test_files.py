@@ -56,3 +56,35 @@ def test_links_out_of_the_root_are_refused(tmp_path: Path) -> None:
     for bad in ("..", "x" * 64, "a" * 63, "../../etc/passwd"):
         with pytest.raises(Forbidden):
             files.path(bad, "png")
+
+
+def test_a_file_that_a_program_made_is_adopted_once(tmp_path: Path) -> None:
+    files = ContentFiles(tmp_path)
+    for _ in range(2):
+        with files.temporary() as path:
+            path.write_bytes(b"a video")
+            path.with_name(f"{path.name}.sound").write_bytes(b"beside it")
+            sha256, size = files.adopt(path, "mp4")
+        assert size == 7
+        assert files.path(sha256, "mp4").read_bytes() == b"a video"
+    assert [entry for entry in tmp_path.rglob("*") if entry.is_file()] == [
+        files.path(sha256, "mp4")
+    ]
+    files.release(sha256)
+    files.delete(sha256, "mp4")
+    assert files.path(sha256, "mp4").exists()  # the second adoption still holds it
+    files.release(sha256)
+    files.delete(sha256, "mp4")
+    assert not files.path(sha256, "mp4").exists()
+
+
+def test_what_a_crash_left_beside_a_file_is_swept(tmp_path: Path) -> None:
+    files = ContentFiles(tmp_path)
+    with pytest.raises(RuntimeError), files.temporary() as path:
+        path.write_bytes(b"half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    path.write_bytes(b"half")
+    path.with_name(f"{path.name}.sound").write_bytes(b"half")
+    assert files.sweep() == 2
+    assert list(tmp_path.iterdir()) == []
