@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from inline_core.graph.document import read_graph
 from inline_core.graph.fingerprint import ContentStamps, fingerprints
 from inline_core.graph.model import Graph
+from inline_core.graph.ports import PortKind
 from inline_core.graph.spec import NodeSpec
 from inline_core.runs.records import RunBody
 from inline_core.takes.take import Take
+
+_KINDS_OF_TAKES: Final = (PortKind.IMAGE, PortKind.VIDEO, PortKind.AUDIO)
 
 CachedTakes = Callable[[list[str]], Mapping[str, tuple[Take, ...]]]
 
@@ -53,8 +56,11 @@ def make_plan(
     keys = fingerprints(graph, body.order, specs, body.params, stamps)
     reused: dict[str, tuple[Take, ...]] = {}
     if not body.force:
+        asked = _asked_for_more(graph, body.order, specs)
         makers = [
-            node_id for node_id in body.order if _makes_takes(specs[graph.by_id[node_id].type])
+            node_id
+            for node_id in body.order
+            if _makes_takes(specs[graph.by_id[node_id].type]) and node_id not in asked
         ]
         found = cached_takes([keys[node_id] for node_id in makers])
         reused = {node_id: found[keys[node_id]] for node_id in makers if keys[node_id] in found}
@@ -65,6 +71,24 @@ def make_plan(
 
 def _makes_takes(spec: NodeSpec) -> bool:
     return spec.output_kind in {"image", "video", "audio"} and spec.cacheable
+
+
+def _asked_for_more(
+    graph: Graph, order: tuple[str, ...], specs: Mapping[str, NodeSpec]
+) -> frozenset[str]:
+    """Nodes of whose outputs one is read that no take holds (the mask beside a picture)."""
+    edges = (
+        edge
+        for node_id in order
+        for wired in graph.by_id[node_id].inputs.values()
+        for edge in wired
+    )
+    found = set()
+    for edge in edges:
+        port = specs[graph.by_id[edge.source].type].output(edge.output)
+        if port is not None and port.kind not in _KINDS_OF_TAKES:
+            found.add(edge.source)
+    return frozenset(found)
 
 
 def _needed(

@@ -23,20 +23,21 @@ def from_batch(
     ctx: NodeContext,  # noqa: ARG001
     image: Image | ImageBatch,
     *,
-    index: Annotated[int, Param(min=0, max=4095, step=1)] = 0,
+    index: Annotated[int, Param(min=-4096, max=4095, step=1)] = 0,
     length: Annotated[int, Param(min=1, max=4096, step=1)] = 1,
 ) -> Image | ImageBatch:
-    """Take `length` pictures of a batch, from number `index` on (0 is the first).
+    """Take `length` pictures of a batch, from number `index` on (0 is the first, -1 the last).
 
     The others are no takes, unless something else uses them.
     Raises: InvalidParam if the batch is shorter.
     """
     images = image.images if isinstance(image, ImageBatch) else (image,)
-    if index + length > len(images):
+    first = index + len(images) if index < 0 else index
+    if first < 0 or first + length > len(images):
         message = (
             f"the batch has {len(images)} pictures; {length} from number {index} on "
             "are not there (the first is number 0)"
         )
         raise InvalidParam(message, param="index")
-    picked = images[index : index + length]
+    picked = images[first : first + length]
     return picked[0] if length == 1 else ImageBatch(picked)

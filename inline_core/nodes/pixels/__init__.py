@@ -1,0 +1,1 @@
+"""What the picture nodes compute: plain functions on numpy arrays, no graph and no torch."""
