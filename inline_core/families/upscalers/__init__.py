@@ -1,0 +1,1 @@
+"""Upscalers: networks that enlarge pictures, by the architecture their weights show."""

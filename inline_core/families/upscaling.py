@@ -1,0 +1,84 @@
+"""Enlarge pictures with leased upscalers.  Lives on the device's threads; imports torch late."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from inline_core.devices.policy import DevicePolicy
+from inline_core.errors import InvalidParam
+from inline_core.families.demand import Opened, OpenedFiles
+from inline_core.families.upscalers.keys import upscaler_shape
+from inline_core.loading.component import ComponentRef
+from inline_core.loading.packing import logical_tensors
+from inline_core.loading.pool import ComponentPool, Lease
+from inline_core.loading.stream import LoadPlan
+from inline_core.media.limits import too_large
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_RUNTIME: Final = "inline_core.families.upscalers.runtime"
+
+Check = Callable[[], None]
+Report = Callable[[int, int], None]
+
+
+class Upscalers:
+    """Enlarges pictures; an upscaler goes where a VAE of its size would."""
+
+    def __init__(self, opened: OpenedFiles, pool: ComponentPool, policy: DevicePolicy) -> None:
+        self._opened = opened
+        self._pool = pool
+        self._policy = policy
+
+    def upscale(
+        self,
+        upscaler: ComponentRef,
+        pixels: NDArray[np.uint8],
+        check: Check,
+        *,
+        tile: int,
+        overlap: int,
+        report: Report,
+    ) -> NDArray[np.uint8]:
+        """Pixels (height, width, 3) uint8, enlarged by what the upscaler was made for.
+
+        Sides above `tile` are done in tiles; `report(done, count)` is called after each.
+        Raises: InvalidParam for a result that would be too large, ModelFileInvalid/Missing,
+        NotFinite, OutOfMemory, RuntimeMissing, RunCancelled.
+        """
+
+        def told(done: int, count: int) -> None:
+            check()
+            report(done, count)
+
+        height, width = pixels.shape[:2]
+        with self._lease(upscaler, check) as runtime, runtime.interruption.asking(check):
+            problem = too_large((width * runtime.scale, height * runtime.scale))
+            if problem is not None:
+                message = f"{upscaler.name} makes it {runtime.scale} times as large: {problem}"
+                raise InvalidParam(message, port="image")
+            large: NDArray[np.uint8] = runtime.upscale(
+                pixels, tile=tile, overlap=overlap, report=told
+            )
+        return large
+
+    def _lease(self, upscaler: ComponentRef, check: Check) -> Lease[Any]:
+        opened = self._opened.open(upscaler)
+        # They are small, and half precision shows as bands in smooth parts.
+        placement = replace(self._policy.place_vae(opened.weights), dtype="float32")
+        plan = LoadPlan(opened.files, opened.identity, placement, upscaler.name, check)
+        runtime = importlib.import_module(_RUNTIME)
+        size = self._policy.size_of(placement, opened.weights)
+        key = (upscaler.path, upscaler.stamp, placement.key)
+        return self._pool.lease(key, upscaler.name, size, lambda: runtime.load_upscaler(plan))
+
+
+def scale_of(opened: Opened) -> int:
+    """How much larger a picture gets; 1 for an upscaler that is not built in (nobody knows yet)."""
+    shape = upscaler_shape(logical_tensors(opened.files.headers).tensors)
+    return 1 if shape is None else shape.scale
