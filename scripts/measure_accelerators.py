@@ -93,8 +93,9 @@ class Studio:
 
     def pixels(self, latents: Tensor) -> Tensor:
         """Decoded, 0..255."""
-        decode = lambda: self.modules.decode(  # noqa: E731
-            self.vae, latents, None, lambda: None, tiled=False
+        height, width = (8 * side for side in latents.shape[-2:])
+        decode = lambda: self.modules.autoencoders.decode(  # noqa: E731
+            self.vae, Latent(width, height), latents, lambda: None, tiled=False
         )
         return torch.from_numpy(self.device.call(decode).result()[0]).double()
 

@@ -133,7 +133,7 @@ def _text(*, dtype: str, layers: int = TEXT_LAYERS) -> tuple[Callable[[], object
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
     from inline_core.devices.placement import BYTES_PER_VALUE
-    from inline_core.families.text_encoders.qwen3 import Qwen3Encoder
+    from inline_core.families.text_encoders.loaded import TextEncoder
     from inline_core.families.z_image.text import encode_prompt
     from inline_core.loading.interruption import Interruption
     from inline_core.sampling.footprint import encoder_values
@@ -152,7 +152,7 @@ def _text(*, dtype: str, layers: int = TEXT_LAYERS) -> tuple[Callable[[], object
         model = Qwen3Model(config)
     model.rotary_emb = Qwen3RotaryEmbedding(config=config)
     filled = _filled(model, getattr(torch, dtype))
-    encoder = Qwen3Encoder(filled, tiny.tokenizer(), "cpu", Interruption(filled.layers))
+    encoder = TextEncoder(filled, tiny.tokenizer(), "cpu", Interruption(filled.layers))
     values = encoder_values(TEXT_TOKENS, TEXT_WIDTH, layers)
     return (
         lambda: encode_prompt(encoder, "a red circle " * TEXT_TOKENS),

@@ -6,7 +6,7 @@ All figures are bytes unless a name says values (numbers of a tensor, of any pre
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -94,6 +94,19 @@ class Weights:
             plain = self.values - self.linear_values
             return self.linear_values + 4 * self.linear_rows + width * plain
         return width * self.values
+
+    def plus(self, other: Weights) -> Weights:
+        """Both together, as one component; streamed block by block like one."""
+        return replace(
+            self,
+            values=self.values + other.values,
+            linear_values=self.linear_values + other.linear_values,
+            linear_rows=self.linear_rows + other.linear_rows,
+            largest_block=max(self.largest_block, other.largest_block),
+            outside=self.outside + other.outside,
+            file_bytes=self.file_bytes + other.file_bytes,
+            packed_bytes=self.packed_bytes + other.packed_bytes,
+        )
 
     def streamed_bytes(self, dtype: Dtype, quantization: Quantization) -> int:
         """What is on the device at once when blocks are streamed: two of them and the rest."""

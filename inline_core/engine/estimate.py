@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inline_core.devices.budget import MIB
 from inline_core.devices.ladder import Plan
 from inline_core.devices.policy import DevicePolicy
 from inline_core.engine.wiring import wired
 from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing
-from inline_core.families.demand import Opened, OpenedFiles, demand_of
-from inline_core.families.references import reference_pixels
+from inline_core.families.demand import Opened, OpenedFiles, demand_of_job, describe
 from inline_core.families.registry import family_decoding, family_of
+from inline_core.families.upscaling import scale_of
 from inline_core.graph.spec import NodeSpec
 from inline_core.graph.validate import CheckedGraph
 from inline_core.loading.catalog import Catalog
-from inline_core.loading.component import ComponentRef
-from inline_core.media.values import Image
+from inline_core.loading.component import ComponentRef, Role
+from inline_core.loading.files import open_weights
+from inline_core.media.values import Clip, Image
 from inline_core.nodes.base import Components, Media, NodeContext, Render
-from inline_core.sampling.guidance import most_rows
 from inline_core.sampling.job import SampleJob, SampleResult
 from inline_core.sampling.values import Conditioning, Latent
 
+_PICTURE = 3  # axes of a picture's array; a video has one more
 _RUNGS = ("resident", "int8", "offload", "wont-fit")
 
 
@@ -116,16 +118,13 @@ class Estimator:
 
     def _plan(self, job: SampleJob) -> JobEstimate:
         family = family_of(job.model)
-        self._catalog.check_fit(job.model, text_encoder=job.positive.encoder)
-        parts = {
-            "model": self._opened.open(job.model),
-            "text_encoder": self._opened.open(job.positive.encoder),
-        }
+        encoder = self._catalog.encoders_for(job.model, job.positive.encoder)
+        job = replace(job, positive=replace(job.positive, encoder=encoder))
+        parts = self._opened.parts_of(job)
         with contextlib.suppress(ModelFileMissing, ModelFileInvalid):
-            parts["vae"] = self._opened.open(self._catalog.companions(job.model)[0])
-        size, references = (job.latent.width, job.latent.height), reference_pixels(job)
-        demand = demand_of(family, parts, *size, most_rows(job), references)
-        return JobEstimate(job, self._policy.plan(demand), parts)
+            parts["vae"] = self._opened.open(self._catalog.companion(Role.VAE, job.model))
+        plan = self._policy.plan(demand_of_job(family, parts, job))
+        return JobEstimate(job, plan, parts)
 
 
 class _Planner:
@@ -143,9 +142,7 @@ class _Planner:
         self._jobs.append(self._plan(job))
         latent = job.latent
         space = family_of(job.model).space.name
-        return SampleResult(
-            Latent(latent.width, latent.height, latent.batch, samples=object(), space=space)
-        )
+        return SampleResult(replace(latent, samples=object(), space=space, normalised=True))
 
     def decode(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Image, ...]:  # noqa: ARG002
         """Black pictures that take no memory."""
@@ -153,10 +150,38 @@ class _Planner:
         black = np.broadcast_to(np.zeros(3, np.uint8), (latent.height, latent.width, 3))
         return (Image(black),) * latent.batch
 
+    def upscale(
+        self,
+        upscaler: ComponentRef,
+        image: Image,
+        ctx: NodeContext,  # noqa: ARG002
+        *,
+        tile: int,  # noqa: ARG002
+        overlap: int,  # noqa: ARG002
+    ) -> Image:
+        """A black picture of the larger size that takes no memory."""
+        scale = scale_of(describe(open_weights(upscaler.path, upscaler.name)))
+        shape = (image.height * scale, image.width * scale, 3)
+        return Image(np.broadcast_to(np.zeros(3, np.uint8), shape))
+
     def encode_image(self, vae: ComponentRef, image: Image, ctx: NodeContext) -> Latent:  # noqa: ARG002
         """A latent of the picture's size."""
         space = family_decoding(vae).space.name
         return Latent(image.width, image.height, 1, samples=object(), space=space)
+
+    def encode_pixels(self, vae: ComponentRef, pixels: NDArray[Any], ctx: NodeContext) -> Latent:  # noqa: ARG002
+        """A latent of the size of a picture or of frames."""
+        space = family_decoding(vae).space.name
+        height, width = pixels.shape[-3:-1]
+        frames = pixels.shape[0] if pixels.ndim > _PICTURE else 1
+        return Latent(width, height, 1, samples=object(), space=space, frames=frames)
+
+    def decode_clips(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Clip, ...]:  # noqa: ARG002
+        """Black videos that take no memory."""
+        family_decoding(vae, latent.space)
+        shape = (latent.frames, latent.height, latent.width, 3)
+        black = np.broadcast_to(np.zeros(3, np.uint8), shape)
+        return (Clip(black, latent.fps or 24.0),) * latent.batch
 
 
 class _Context:

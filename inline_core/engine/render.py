@@ -13,10 +13,10 @@ import importlib.util
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psutil
 
@@ -33,13 +33,17 @@ from inline_core.families.registry import (
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.pool import ComponentPool
-from inline_core.media.values import Image
+from inline_core.media.values import Clip, Image
 from inline_core.nodes.base import NodeContext
 from inline_core.sampling.backend import BatchedSampler
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
 from inline_core.sampling.memory import as_out_of_memory, is_out_of_memory
 from inline_core.sampling.values import Conditioning, Latent
 from inline_core.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -49,6 +53,8 @@ INSTALL_LINE: Final = 'pip install "inline-core[runtime]"'
 SPEEDS_FILE: Final = "pass-speeds.json"
 SAMPLE_FROM, SAMPLE_TO, DECODE_AT = 0.1, 0.9, 0.95
 POLL_S: Final = 0.1
+USUAL_FPS: Final = 24.0
+_PICTURE: Final = 3  # axes of a picture's array; a video has one more
 
 
 class CancelSignal:
@@ -149,10 +155,34 @@ class TorchRender:
             raise InvalidParam(message, port="latent")
         runtime = self._ready()
         ctx.progress("decode", DECODE_AT, "Decoding")
-        pictures = []
+        if latent.frames > 1:
+            message = "these are latents of a video: decode them with Decode Video"
+            raise InvalidParam(message, port="latent")
+        return tuple(Image(*found) for found in self._decoded(runtime, vae, latent, ctx))
+
+    def decode_clips(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Clip, ...]:
+        """Turn latents of videos into videos without sound, one by one.
+
+        Raises: as `decode`.
+        """
+        if latent.samples is None:
+            message = "an empty latent cannot be decoded: sample it first"
+            raise InvalidParam(message, port="latent")
+        runtime = self._ready()
+        ctx.progress("decode", DECODE_AT, "Decoding")
+        clips = []
+        for pixels, provenance in self._decoded(runtime, vae, latent, ctx):
+            frames = pixels if pixels.ndim > _PICTURE else pixels[None]
+            clips.append(Clip(frames, latent.fps or USUAL_FPS, None, provenance))
+        return tuple(clips)
+
+    def _decoded(
+        self, runtime: _Runtime, vae: ComponentRef, latent: Latent, ctx: NodeContext
+    ) -> Iterator[tuple[NDArray[np.uint8], dict[str, Any]]]:
+        """Pixels and provenance of each picture or video of a latent."""
         for index in range(latent.samples.shape[0]):
-            one = latent.samples[index : index + 1]  # (1, c, h, w)
-            work = functools.partial(runtime.modules.decode, vae, one, latent.space)
+            one = latent.samples[index : index + 1]  # (1, c, ...)
+            work = functools.partial(runtime.modules.autoencoders.decode, vae, latent, one)
             pixels, special = self._on_device(
                 functools.partial(work, tiled=False), ctx, again=functools.partial(work, tiled=True)
             )
@@ -163,36 +193,63 @@ class TorchRender:
                 ctx.warn("Decoded in tiles, as the whole picture at once needs too much memory")
             if "float32" in special:
                 ctx.warn(f"{vae.name} gave NaN in its own precision; decoded in float32 instead")
-            pictures.append(Image(pixels, provenance))
-        return tuple(pictures)
+            yield pixels, provenance
 
     def encode_image(self, vae: ComponentRef, image: Image, ctx: NodeContext) -> Latent:
         """Turn a picture into latents; the size must fit the VAE's factor.
 
         Raises: InvalidParam, ModelFileInvalid/Missing, OutOfMemory.
         """
+        return self.encode_pixels(vae, image.pixels[:, :, :3], ctx)
+
+    def encode_pixels(self, vae: ComponentRef, pixels: NDArray[Any], ctx: NodeContext) -> Latent:
+        """Turn (height, width, 3) or frames (n, height, width, 3) into latents.
+
+        uint8, or float32 in 0..1.  Raises: as `encode_image`.
+        """
         runtime = self._ready()
         space = family_decoding(vae).space
-        if image.width % space.factor or image.height % space.factor:
+        height, width = pixels.shape[-3:-1]
+        if width % space.factor or height % space.factor:
             message = (
-                f"the picture is {image.width}x{image.height}: width and height must be multiples "
-                f"of {space.factor}"
+                f"the picture is {width}x{height}: width and height must be multiples of "
+                f"{space.factor}"
             )
             raise InvalidParam(message, port="image")
         ctx.progress("encode", 0.05, "Encoding image")
-        work = functools.partial(runtime.modules.encode, vae, image.pixels[:, :, :3])
-        samples = self._on_device(
+        work = functools.partial(runtime.modules.autoencoders.encode, vae, pixels)
+        found = self._on_device(
             functools.partial(work, tiled=False), ctx, again=functools.partial(work, tiled=True)
-        )  # (1, c, h, w)
+        )  # its samples (1, c, h, w)
         return Latent(
-            image.width,
-            image.height,
+            width,
+            height,
             1,
-            samples=samples,
-            space=space.name,
-            size_bytes=samples.numel() * 4,
+            frames=pixels.shape[0] if pixels.ndim > _PICTURE else 1,
+            samples=found.samples,
+            space=found.space,
+            normalised=found.normalised,
+            size_bytes=found.samples.numel() * 4,
             provenance={"vae": runtime.modules.named(vae)},
         )
+
+    def upscale(
+        self, upscaler: ComponentRef, image: Image, ctx: NodeContext, *, tile: int, overlap: int
+    ) -> Image:
+        """Enlarge a picture; out of memory, once more in smaller tiles.  Raises: as `decode`."""
+        runtime = self._ready()
+
+        def report(done: int, count: int) -> None:
+            ctx.progress("decode", done / count, f"Tile {done}/{count}")
+
+        work = functools.partial(
+            runtime.modules.upscalers.upscale, upscaler, image.pixels[:, :, :3],
+            overlap=overlap, report=report,
+        )  # fmt: skip
+        pixels = self._on_device(
+            functools.partial(work, tile=tile), ctx, again=functools.partial(work, tile=tile // 2)
+        )
+        return Image(pixels, {**image.provenance, "upscaler": runtime.modules.named(upscaler)})
 
     # ---- for the server ------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Control over the repeated blocks of a transformer: stop between them, leave some out, reuse.
 
 Works for every family whose blocks take hidden states (rows, tokens, width) first (or by the name
-`hidden_states`), a mask (rows, tokens) of real tokens or None second, and give hidden states.  Rows
+`hidden_states`) and give hidden states; if they pad rows at the end, a mask (rows, tokens) of bool
+for real tokens must be second.  Rows
 are independent: what one row leaves out, or reuses, does not change the others, so jobs with and
 without it share a pass.
 
@@ -132,9 +133,10 @@ def _on_rows(
 def _lengths(hidden: Tensor, args: tuple[Any, ...]) -> list[int]:
     """Real tokens of each row: padding is at the end, and depends on who else is in the pass."""
     mask = args[0] if args else None
-    if not isinstance(mask, torch.Tensor):
+    masked = isinstance(mask, torch.Tensor) and mask.dtype is torch.bool
+    if mask is None or not masked or mask.shape != hidden.shape[:2]:
         return [hidden.shape[1]] * hidden.shape[0]
-    return [int(count) for count in mask.bool().sum(1).tolist()]
+    return [int(count) for count in mask.sum(1).tolist()]
 
 
 def _decide(current: _Pass, hidden: Tensor, output: Tensor, lengths: Sequence[int]) -> None:

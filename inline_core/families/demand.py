@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inline_core.devices.budget import Demand, Weights
 from inline_core.devices.ladder import Plan
 from inline_core.errors import DoesNotFit, ModelFileInvalid
+from inline_core.families.references import reference_pixels
 from inline_core.loading.blocks import weights_of
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.files import WeightFiles, open_weights
@@ -17,6 +18,8 @@ from inline_core.loading.header import size_in_words
 from inline_core.loading.identify import FileIdentity, identify
 from inline_core.loading.packing import logical_tensors
 from inline_core.sampling.family import ModelFamily, PassSize
+from inline_core.sampling.guidance import most_rows
+from inline_core.sampling.job import SampleJob
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +55,19 @@ class OpenedFiles:
                 self._known[reference.path] = known
         return known
 
+    def parts_of(self, job: SampleJob) -> dict[str, Opened]:
+        """`model` and `text_encoder` of a job: all experts as one, and the largest encoder.
+
+        Encoders are loaded one after the other, so that the largest one decides where they go.
+        Raises: ModelFileMissing, ModelFileInvalid.
+        """
+        model = self.open(job.model)
+        for other in job.model.others:
+            model = replace(model, weights=model.weights.plus(self.open(other).weights))
+        encoders = [self.open(reference) for reference in job.positive.encoder.all]
+        largest = max(encoders, key=lambda opened: opened.weights.values)
+        return {"model": model, "text_encoder": largest}
+
 
 def describe(files: WeightFiles) -> Opened:
     """Identify and measure the files of one component."""
@@ -70,6 +86,7 @@ def demand_of(
     height: int,
     members: int,
     references: int = 0,
+    frames: int = 1,
 ) -> Demand:
     """What one forward pass takes; `parts` has `model` and maybe `text_encoder` and `vae`.
 
@@ -78,12 +95,22 @@ def demand_of(
     model = parts["model"]
     encoder, vae = parts.get("text_encoder"), parts.get("vae")
     channels = decoder_channels(vae) if vae else 256
-    size = PassSize(model.identity.geometry, width, height, members, channels, references)
+    geometry = model.identity.geometry
+    size = PassSize(geometry, width, height, members, channels, references, frames)
     return Demand(
         model=model.weights,
         text_encoder=encoder.weights if encoder else None,
         vae=vae.weights if vae else None,
         work=family.workload(size),
+    )
+
+
+def demand_of_job(family: ModelFamily, parts: Mapping[str, Opened], job: SampleJob) -> Demand:
+    """What one forward pass of a job takes."""
+    latent = job.latent
+    pixels = reference_pixels(job)
+    return demand_of(
+        family, parts, latent.width, latent.height, most_rows(job), pixels, latent.frames
     )
 
 

@@ -11,61 +11,49 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from inline_core.devices.budget import Weights
 from inline_core.devices.ladder import Plan
-from inline_core.devices.placement import BYTES_PER_VALUE, Dtype, Placement
+from inline_core.devices.placement import Placement
 from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import InvalidParam, ModelFileInvalid, ModelFileMissing, NotFinite
 from inline_core.families.adapted import AdaptedDenoiser, SharedDenoiser
 from inline_core.families.attending import check_backend
+from inline_core.families.autoencoding import Autoencoders
 from inline_core.families.demand import (
     OpenedFiles,
-    decoder_channels,
-    demand_of,
+    demand_of_job,
     does_not_fit,
 )
+from inline_core.families.encoding import Encoders, prompt_key
 from inline_core.families.options import ModuleOptions
 from inline_core.families.previews import Previews
 from inline_core.families.prompt_cache import PromptCache
 from inline_core.families.provenance import adapter_facts, library_versions
-from inline_core.families.references import (
-    check_references,
-    reference_pixels,
-    speed_suffix,
-    with_references,
-)
+from inline_core.families.references import check_references, speed_suffix, with_references
 from inline_core.families.registry import (
-    AUTOENCODERS,
     TEXT_ENCODERS,
-    family_decoding,
     family_of,
     family_reading,
     table_of,
 )
+from inline_core.families.upscaling import Upscalers
 from inline_core.loading.adapters import MatchedAdapter, match_adapter
 from inline_core.loading.catalog import Catalog
-from inline_core.loading.component import ComponentRef
+from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.deltas import LoadedAdapter, load_adapter
 from inline_core.loading.hashes import FileHashes
 from inline_core.loading.pool import ComponentPool, Lease
 from inline_core.loading.stream import LoadPlan
 from inline_core.sampling.family import ModelFamily, Prepared
-from inline_core.sampling.footprint import decode_values
-from inline_core.sampling.guidance import most_rows, needs_negative
+from inline_core.sampling.guidance import needs_negative
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.values import Conditioning
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 PROMPTS_KEPT: Final = 64
 PROMPT_BYTES_KEPT: Final = 128 * 1024 * 1024
 TOKENIZERS_KEPT: Final = 8
-# With little memory a picture larger than this is decoded in tiles.
-LOWVRAM_PIXELS: Final = 768 * 768
 
 Check = Callable[[], None]
 Phase = Callable[[str, float, str], None]
@@ -97,6 +85,8 @@ class ModuleSource:
             store=None if data_dir is None else data_dir / "previews",
             tiny=self._options.tiny_folders,
         )
+        self.upscalers = Upscalers(self._opened, pool, policy)
+        self.autoencoders = Autoencoders(self._opened, pool, policy, self._previews.learn)
         self._tokenizers: dict[Any, Any] = {}
         self._plans: dict[str, dict[str, Any]] = {}
         self._versions = library_versions()
@@ -126,7 +116,7 @@ class ModuleSource:
         check = job.cancel.check if job.cancel is not None else _nothing
         told = self._opened.open(job.model).identity.config
         _check_job(job, family, takes_guidance=bool(told.get(family.guidance_input)))
-        self._catalog.check_fit(job.model, text_encoder=job.positive.encoder)
+        job = self._with_encoders(job)
         plan = self.plan(job, family)
         warnings = self._changes_of_plan(job.model, plan)
         if job.on_phase:
@@ -136,14 +126,16 @@ class ModuleSource:
         negative = None
         if needs_negative(job):
             unwanted = job.negative or Conditioning("", job.positive.encoder)
-            self._catalog.check_fit(job.model, text_encoder=unwanted.encoder)
+            # Some families put other words around what is not wanted.
+            unwanted = replace(unwanted, options=(*unwanted.options, ("negative", True)))
             negative = self._encode(unwanted, reading)
-        second = None
-        if job.second is not None:
-            self._catalog.check_fit(job.model, text_encoder=job.second.encoder)
-            second = self._encode(job.second, reading)
+        second = self._encode(job.second, reading) if job.second is not None else None
         preview, end_preview = self._previews.start(
-            job.model, family.space, lambda vae: self.vae(vae, check), check, warnings.append
+            job.model,
+            family.space,
+            lambda vae: self.autoencoders.lease(vae, check),
+            check,
+            warnings.append,
         )
         try:
             denoiser, adapters, end_denoiser = self._denoiser(job.model, reading)
@@ -172,6 +164,25 @@ class ModuleSource:
             second=refer(second),
             max_pictures=plan.max_pictures,
             speed_key=self._speed_key(job.model, plan.model) + speed_suffix(job),
+            vae_family=family.rules.vae_family,
+        )
+
+    def _with_encoders(self, job: SampleJob) -> SampleJob:
+        """The job with all text encoders that its model needs, checked, in each conditioning."""
+
+        def complete(conditioning: Conditioning | None) -> Conditioning | None:
+            if conditioning is None:
+                return None
+            encoder = self._catalog.encoders_for(job.model, conditioning.encoder)
+            return replace(conditioning, encoder=encoder)
+
+        positive = complete(job.positive)
+        assert positive is not None
+        return replace(
+            job,
+            positive=positive,
+            negative=complete(job.negative),
+            second=complete(job.second),
         )
 
     def _speed_key(self, model: ComponentRef, placement: Placement) -> str:
@@ -187,17 +198,13 @@ class ModuleSource:
 
     def plan(self, job: SampleJob, family: ModelFamily) -> Plan:
         """Where everything for a job goes.  Raises: DoesNotFit, ModelFileInvalid/Missing."""
-        parts = {
-            "model": self._opened.open(job.model),
-            "text_encoder": self._opened.open(job.positive.encoder),
-        }
+        parts = self._opened.parts_of(job)
         with contextlib.suppress(ModelFileMissing, ModelFileInvalid):
-            vae, _ = self._catalog.companions(job.model)
+            vae = self._catalog.companion(Role.VAE, job.model)
             parts["vae"] = self._opened.open(vae)
-        size, pixels = (job.latent.width, job.latent.height), reference_pixels(job)
-        plan = self._policy.plan(demand_of(family, parts, *size, most_rows(job), pixels))
+        plan = self._policy.plan(demand_of_job(family, parts, job))
         if not plan.fits:
-            raise does_not_fit(job.model, size, plan)
+            raise does_not_fit(job.model, (job.latent.width, job.latent.height), plan)
         return replace(plan, model=replace(plan.model, attention=self._options.attention))
 
     def _changes_of_plan(self, model: ComponentRef, plan: Plan) -> list[str]:
@@ -257,19 +264,23 @@ class ModuleSource:
 
     def _encode(self, conditioning: Conditioning, reading: _Reading) -> Any:
         """The encoded prompt, from the cache or by the text encoder."""
-        encoder, prompt = conditioning.encoder, conditioning.prompt
+        encoder = conditioning.encoder
         placement = reading.plan.text_encoder
         assert placement is not None
-        key = (reading.family.name, encoder, prompt, placement.key)
+        key = (reading.family.name, encoder, *prompt_key(conditioning), placement.key)
         encoded = self._prompts.get(key)
         if encoded is None:
             reading.check()
-            with self._text_encoder(encoder, placement, reading.check) as loaded:
+
+            def lease(reference: ComponentRef) -> Lease[Any]:
+                loaded = self._text_encoder(reference, placement, reading.check)
                 if reading.phase:
                     reading.phase("encode", 0.05, "Encoding prompt")
-                runtime = importlib.import_module(reading.family.runtime)
-                with loaded.interruption.asking(reading.check):
-                    encoded = runtime.encode_prompt(loaded, prompt)
+                return loaded
+
+            runtime = importlib.import_module(reading.family.runtime)
+            encoders = Encoders(encoder.all, lease, reading.check, self._catalog.path_of)
+            encoded = runtime.encode(encoders, conditioning)
             if not encoded.is_finite:
                 message = (
                     f"NaN or infinity in the encoded prompt ({encoder.name}, {placement.dtype}): "
@@ -281,6 +292,7 @@ class ModuleSource:
             reading.warnings.append(
                 f"The prompt is too long: its last {encoded.cut_tokens} tokens were cut"
             )
+        reading.warnings.extend(encoded.notes)
         return encoded
 
     # ---- leases --------------------------------------------------------------------------------
@@ -337,6 +349,12 @@ class ModuleSource:
         if loader is None:
             message = f"no family reads prompts of the text encoder {encoder.name}"
             raise ModelFileInvalid(message)
+        if (
+            placement.quantization == "packed"
+            and not self._opened.open(encoder).weights.packed_bytes
+        ):
+            # The placement was made for the largest of several; this one is no packed file.
+            placement = replace(placement, quantization="none")
         plan = self._load_plan(encoder, placement, check)
         runtime = importlib.import_module(loader)
 
@@ -355,85 +373,12 @@ class ModuleSource:
             self._tokenizers[key] = runtime.load_tokenizer(folder, encoder.name)
         return self._tokenizers[key]
 
-    def vae(
-        self, vae: ComponentRef, check: Check, space: str | None = None, dtype: Dtype | None = None
-    ) -> Lease[Any]:
-        """The leased VAE runtime, in another precision than the policy's if `dtype` says so.
-
-        Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory.
-        """
-        family = family_decoding(vae, space)
-        placement = self._policy.place_vae(self._opened.open(vae).weights)
-        if dtype is not None:
-            placement = replace(placement, dtype=dtype)
-        plan = self._load_plan(vae, placement, check)
-        runtime = importlib.import_module(AUTOENCODERS[vae.family])
-        return self._lease(
-            vae, plan, lambda: runtime.load_vae(plan, family.space), extra=family.space.name
-        )
-
-    def decode(
-        self, vae: ComponentRef, latents: Any, space: str | None, check: Check, *, tiled: bool
-    ) -> tuple[Any, tuple[str, ...]]:
-        """One picture (height, width, 3) from latents (1, c, h, w), and what was special about it.
-
-        A whole decode that would not fit is done in tiles (`tiled`, which may also be asked for);
-        one that gave NaN is done once more in float32 (`float32`).  Raises: NotFinite.
-        """
-        factor = family_decoding(vae, space).space.factor
-        height, width = latents.shape[-2] * factor, latents.shape[-1] * factor
-        tiled = tiled or self._must_tile(vae, width, height)
-        special = ("tiled",) if tiled else ()
-        try:
-            pixels = self._decode_once(vae, latents, space, check, tiled=tiled, dtype=None)
-        except NotFinite:
-            if self._policy.place_vae(self._opened.open(vae).weights).dtype == "float32":
-                raise
-            pixels = self._decode_once(vae, latents, space, check, tiled=tiled, dtype="float32")
-            special = (*special, "float32")
-        self._previews.learn(vae, latents, pixels)
-        return pixels, special
-
-    def _decode_once(
-        self,
-        vae: ComponentRef,
-        latents: Any,
-        space: str | None,
-        check: Check,
-        *,
-        tiled: bool,
-        dtype: Dtype | None,
-    ) -> NDArray[np.uint8]:
-        with self.vae(vae, check, space, dtype) as runtime, runtime.interruption.asking(check):
-            pixels: NDArray[np.uint8] = runtime.decode(latents, tiled=tiled)
-        return pixels
-
-    def encode(self, vae: ComponentRef, pixels: Any, check: Check, *, tiled: bool) -> Any:
-        """Latents (1, c, h, w) of a picture (height, width, 3), in tiles when it would not fit."""
-        height, width = pixels.shape[:2]
-        with self.vae(vae, check) as runtime:
-            # An encoder takes less than its decoder, so that one's figure is on the safe side.
-            tiled = tiled or self._must_tile(vae, width, height)
-            with runtime.interruption.asking(check):
-                return runtime.encode(pixels, tiled=tiled)
-
-    def _must_tile(self, vae: ComponentRef, width: int, height: int) -> bool:
-        opened = self._opened.open(vae)
-        placement = self._policy.place_vae(opened.weights)
-        values = decode_values(width, height, decoder_channels(opened))
-        needs = values * BYTES_PER_VALUE[placement.dtype]
-        room = self._policy.room(self._pool.held())
-        on_host = placement.device == "cpu" or self._policy.machine.kind != "cuda"
-        free = room.host_bytes if on_host else room.device_bytes
-        small = self._policy.profile == "lowvram" and width * height > LOWVRAM_PIXELS
-        return small or needs > free
-
     def _lease(
-        self, reference: ComponentRef, plan: LoadPlan, load: Callable[[], Any], extra: str = ""
+        self, reference: ComponentRef, plan: LoadPlan, load: Callable[[], Any]
     ) -> Lease[Any]:
         weights = self._opened.open(reference).weights
         size = self._policy.size_of(plan.placement, weights)
-        key = (reference.path, reference.stamp, plan.placement.key, extra)
+        key = (reference.path, reference.part, reference.stamp, plan.placement.key)
         return self._pool.lease(key, reference.name, size, load)
 
     def _load_plan(self, reference: ComponentRef, placement: Placement, check: Check) -> LoadPlan:

@@ -22,7 +22,7 @@ from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing
 from inline_core.families.autoencoders.tiny_keys import tiny_shape
 from inline_core.families.demand import Opened, describe
 from inline_core.loading.catalog import Catalog
-from inline_core.loading.component import ComponentRef
+from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.files import is_weight_folder, open_weights
 from inline_core.loading.header import SAFE_SUFFIXES
 from inline_core.loading.pool import ComponentPool, Lease
@@ -41,6 +41,7 @@ Check = Callable[[], None]
 
 # A VAE below this draws the previews itself.
 SMALL_VAE_BYTES: Final = 32 * 1024 * 1024
+_PICTURES: Final = 4  # axes of the latents of pictures, (n, c, h, w)
 TINY_RUNTIME: Final = "inline_core.families.autoencoders.tiny"
 # Words in names that say which latents a tiny autoencoder is for; the first match counts.
 _SPACE_WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
@@ -141,6 +142,8 @@ class Previews:
         if self._catalog.identity(vae).size_bytes < SMALL_VAE_BYTES:
             return
         picture = torch.from_numpy(pixels).permute(2, 0, 1)[None]  # (1, 3, height, width)
+        if latents.ndim > _PICTURES:
+            latents = latents[:, :, 0]  # (1, c, h, w)
         colours = self._colours.of(vae.stamp, latents.shape[1])
         colours.learn(latents, picture.float() / 127.5 - 1)
         self._colours.keep(vae.stamp)
@@ -158,7 +161,7 @@ class Previews:
         `warn` may be called later too, from the thread that draws.  Raises: RunCancelled.
         """
         try:
-            vae, _ = self._catalog.companions(model)
+            vae = self._catalog.companion(Role.VAE, model)
             small = self._catalog.identity(vae).size_bytes < SMALL_VAE_BYTES
         except (ModelFileMissing, ModelFileInvalid):
             return LatentColours(space.channels).encode, _nothing

@@ -6,11 +6,13 @@ Never imports torch itself.
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 from inline_core.errors import InvalidParam
-from inline_core.sampling.family import ModelFamily
+from inline_core.sampling.family import LatentSpace, ModelFamily
 from inline_core.sampling.job import SampleJob
+from inline_core.sampling.values import Latent
 
 
 def check_references(job: SampleJob, family: ModelFamily) -> None:
@@ -20,7 +22,8 @@ def check_references(job: SampleJob, family: ModelFamily) -> None:
         message = f"{family.rules.label} does not look at reference images: leave them out"
         raise InvalidParam(message, port="positive")
     for latent in references:
-        if latent.space != family.space.name:
+        wanted = family.space.name if latent.normalised else family.rules.vae_family
+        if latent.space not in {None, wanted}:
             message = (
                 f"a reference image is in latent space {latent.space}; {family.rules.label} needs "
                 f"{family.space.name}: encode it with the VAE of the model"
@@ -45,5 +48,14 @@ def with_references(family: ModelFamily, job: SampleJob, device: str, encoded: A
     if encoded is None or not references:
         return encoded
     runtime = importlib.import_module(family.runtime)
-    samples = [latent.samples[:1].to(device) for latent in references]  # each (1, c, h, w)
-    return runtime.with_references(encoded, samples)
+    return runtime.with_references(
+        encoded, [_for_model(latent, family.space, device) for latent in references]
+    )
+
+
+def _for_model(latent: Latent, space: LatentSpace, device: str) -> Latent:
+    """The first picture of a latent, normalised, on the device of the model."""
+    samples = latent.samples[:1].to(device)  # (1, c, ...)
+    if not latent.normalised:
+        samples = space.normalised(samples)
+    return replace(latent, samples=samples, batch=1, space=space.name, normalised=True)

@@ -8,30 +8,59 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from inline_core.discovery import submodules
 from inline_core.errors import ModelFileInvalid
-from inline_core.families.flux2.family import FLUX_2
-from inline_core.families.z_image.family import Z_IMAGE
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.scan import ModelRoot
-from inline_core.sampling.family import ModelFamily
+from inline_core.sampling.family import ModelFamily, ScheduleFor
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.patches import FluxShift, Shift
 from inline_core.sampling.sigmas.schedules import steps_laid_out
 from inline_core.sampling.sigmas.tables import FlowTable, SigmaTable, flux_mu, flux_table
 from inline_core.settings import Settings
 
-FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
-    {family.name: family for family in (Z_IMAGE, FLUX_2)}
-)
+
+def _found() -> dict[str, ModelFamily]:
+    """The families of all folders beside this file, by rank and then by name."""
+    modules = submodules("inline_core.families", "family")
+    found = [family for module in modules for family in module.FAMILIES]
+    found.sort(key=lambda family: (family.rank, family.name))
+    return {family.name: family for family in found}
+
+
+FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(_found())
+
+
+def _own_modules(role: Role) -> dict[str, str]:
+    """The modules that load what only one family has, by architecture."""
+    return {
+        architecture: module
+        for family in FAMILIES.values()
+        for (of, architecture), module in family.modules.items()
+        if of is role
+    }
+
+
 # Component architectures that several families share, and the modules that load them.
 TEXT_ENCODERS: Final[Mapping[str, str]] = MappingProxyType(
-    {"qwen3": "inline_core.families.text_encoders.qwen3"}
+    {
+        "qwen3": "inline_core.families.text_encoders.qwen3",
+        "qwen3-vl": "inline_core.families.text_encoders.qwen3_vl",
+        "clip": "inline_core.families.text_encoders.clip",
+        "t5": "inline_core.families.text_encoders.t5",
+        "umt5": "inline_core.families.text_encoders.t5",
+        "byt5": "inline_core.families.text_encoders.t5",
+        "gemma2": "inline_core.families.text_encoders.gemma2",
+        **_own_modules(Role.TEXT_ENCODER),
+    }
 )
 AUTOENCODERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "autoencoder-kl": "inline_core.families.autoencoders.kl",
+        "autoencoder-kl-wan": "inline_core.families.autoencoders.wan",
         "autoencoder-kl-flux-2": "inline_core.families.autoencoders.kl_flux2",
+        **_own_modules(Role.VAE),
     }
 )
 
@@ -51,43 +80,57 @@ def table_of(job: SampleJob, family: ModelFamily | None = None) -> SigmaTable:
 
     Raises: ModelFileInvalid if no family runs the model.
     """
-    family = family or family_of(job.model)
-    width, height = job.latent.width, job.latent.height
-    steps = steps_laid_out(job.steps, job.denoise)
-    return table_for(job.model, family, (width, height), steps)
+    latent = job.latent
+    wanted = ScheduleFor(
+        variant=job.model.variant,
+        width=latent.width,
+        height=latent.height,
+        steps=steps_laid_out(job.steps, job.denoise),
+        frames=latent.frames,
+    )
+    return table_for(job.model, family or family_of(job.model), wanted)
 
 
-def table_for(
-    model: ComponentRef, family: ModelFamily, size: tuple[int, int], steps: int
-) -> SigmaTable:
-    """The sigmas of a model for a picture of a size; a shift counts for flow models only.
-
-    `steps` are those of the whole schedule, from pure noise (see `steps_laid_out`).
-    """
-    width, height = size
-    table = family.table(width, height, steps)
+def table_for(model: ComponentRef, family: ModelFamily, wanted: ScheduleFor) -> SigmaTable:
+    """The sigmas of a model with its patches; a shift counts for flow models only."""
+    table = family.table(wanted)
     shifts = [patch for patch in model.patches if isinstance(patch, Shift | FluxShift)]
     if not shifts or not table.flow:
         return table
-    wanted = shifts[-1]
-    if isinstance(wanted, Shift):
-        return FlowTable(wanted.shift)
-    return flux_table(flux_mu(width, height, wanted.base_shift, wanted.max_shift))
+    shift = shifts[-1]
+    if isinstance(shift, Shift):
+        return FlowTable(shift.shift)
+    return flux_table(flux_mu(wanted.width, wanted.height, shift.base_shift, shift.max_shift))
 
 
 def family_reading(encoder: ComponentRef) -> ModelFamily | None:
-    """The family that reads prompts of this text encoder, or None."""
-    matches = (f for f in FAMILIES.values() if f.rules.text_encoder_family == encoder.family)
-    return next(matches, None)
+    """A family that reads prompts of this text encoder, or None."""
+    for family in FAMILIES.values():
+        if any(need.family == encoder.family for need in family.rules.text_encoders):
+            return family
+    return None
 
 
 def family_decoding(vae: ComponentRef, space: str | None = None) -> ModelFamily:
-    """A family that uses this VAE (and latents of `space`).  Raises: ModelFileInvalid."""
+    """A family that uses this VAE (and latents of `space`).
+
+    Latents that are not normalised have the architecture of their VAE as space.
+    Raises: ModelFileInvalid.
+    """
     for family in FAMILIES.values():
-        if family.rules.vae_family == vae.family and space in {None, family.space.name}:
+        if family.rules.vae_family == vae.family and space in {None, family.space.name, vae.family}:
             return family
     message = f"the VAE {vae.name} ({vae.family}) does not read latents of space {space}"
     raise ModelFileInvalid(message)
+
+
+def space_with(vae: ComponentRef, scale: tuple[float, float]) -> str | None:
+    """The latent space that a VAE with its own (scaling, shift) encodes to; None: no known one."""
+    for family in FAMILIES.values():
+        space = family.space
+        if family.rules.vae_family == vae.family and (space.scaling, space.shift) == scale:
+            return space.name
+    return None
 
 
 def model_roots(settings: Settings) -> tuple[ModelRoot, ...]:

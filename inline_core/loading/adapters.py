@@ -47,11 +47,12 @@ _MOST_NAMES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class AdapterTarget:
-    """A weight that an adapter module stands for: all of it, or one of equal blocks of its rows."""
+    """A weight that an adapter module stands for: all of it, or `span` equal blocks of its rows."""
 
     parameter: str
     part: int = 0
     parts: int = 1
+    span: int = 1
 
     @property
     def module(self) -> str:
@@ -198,7 +199,7 @@ def _check_shapes(
     made = _delta_shape(module, tensors)
     for target in module.targets:
         needs = model.shapes[target.parameter]
-        has = (made[0] // target.parts, made[1])
+        has = (made[0] // target.parts * target.span, made[1])
         if has != needs:
             message = (
                 f"LoRA {adapter.name} was made for another model: for {target.parameter} it has "

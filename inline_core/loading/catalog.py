@@ -6,30 +6,36 @@ import difflib
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
 from inline_core.errors import ModelFileInvalid, ModelFileMissing
 from inline_core.loading.component import ComponentRef, LoraRef, Role
-from inline_core.loading.files import (
-    WeightFiles,
-    find_tokenizer,
-    open_weights,
-    vocabulary_size,
-)
+from inline_core.loading.files import WeightFiles, open_weights
 from inline_core.loading.identify import FileIdentity, identify
+from inline_core.loading.pairing import (
+    MOST_CANDIDATES,
+    compare,
+    fits_family,
+    fits_size,
+    matches,
+    paired_encoders,
+)
 from inline_core.loading.rules import (
     CATEGORIES_OF_ROLE,
     ROLE_IN_WORDS,
+    EncoderNeed,
     FamilyRules,
+    Sizes,
     roles_of,
 )
 from inline_core.loading.scan import SETTLED_S, ModelFile, ModelRoot, Scanner, same_name
+from inline_core.loading.tokenizers import tokenizer_of
 
 FRESH_S: Final = 1.0
 _SHARED: Final = (Role.VAE, Role.TEXT_ENCODER)
-_MOST_CANDIDATES: Final = 8
+_OF_NO_FAMILY: Final = (Role.LORA, Role.UPSCALER)
 
 
 class Catalog:
@@ -95,7 +101,7 @@ class Catalog:
             for file in self._sorted(self.files(category))
             if file.status == "ready"
             and (allowed is None or (file.identity is not None and file.identity.role in allowed))
-            and (rules is None or file.identity is None or _fits_family(file.identity, rules))
+            and (rules is None or file.identity is None or fits_family(file.identity, rules))
         ]
         return tuple(dict.fromkeys(names))
 
@@ -112,7 +118,7 @@ class Catalog:
         """
         if name:
             return self._reference(self._named(role, name), role, family)
-        if family is None:
+        if family is None and role is not Role.UPSCALER:
             family = self._likely_family(role)
         override = self._override(role, family)
         if override:
@@ -125,7 +131,7 @@ class Catalog:
                 return self._companion(role, reference)
         best = self._best(role, family, variant)
         if best is None:
-            raise self._nothing_found(role, family)
+            raise self.nothing_found(role, family)
         return self._reference(best, role, family)
 
     def _likely_family(self, role: Role) -> str | None:
@@ -143,7 +149,7 @@ class Catalog:
     def find_lora(self, name: str, strength: float) -> LoraRef:
         """The adapter file `name`.  Raises: ModelFileMissing, ModelFileInvalid."""
         if not name:
-            raise self._nothing_found(Role.LORA, None)
+            raise self.nothing_found(Role.LORA, None)
         file = self._named(Role.LORA, name)
         reference = self._reference(file, Role.LORA, None)
         return LoraRef(reference.path, reference.name, reference.stamp, strength)
@@ -156,6 +162,13 @@ class Catalog:
         """
         return self._companion(Role.VAE, model), self._companion(Role.TEXT_ENCODER, model)
 
+    def companion(self, role: Role, model: ComponentRef) -> ComponentRef:
+        """The component of another role that belongs to a diffusion model, as `companions`.
+
+        Raises: ModelFileMissing if nothing fits.
+        """
+        return self._companion(role, model)
+
     def check_fit(
         self,
         model: ComponentRef,
@@ -163,22 +176,44 @@ class Catalog:
         text_encoder: ComponentRef | None = None,
     ) -> None:
         """Raise ModelFileInvalid if the pieces do not belong together; it names both sizes."""
-        needs = self.identity(model).geometry
-        rules = self._families.get(model.family)
         if text_encoder is not None:
-            has = self.identity(text_encoder)
-            if rules and has.family != rules.text_encoder_family:
-                message = (
-                    f"{text_encoder.name} is {has.in_words()}; {model.name} ({rules.label}) needs "
-                    f"another text encoder{self._candidates(Role.TEXT_ENCODER, model.family)}"
-                )
-                raise ModelFileInvalid(message)
-            sizes = (has.geometry.get("hidden_size"), needs.get("cap_feat_dim"))
-            _compare(f"text encoder {text_encoder.name}", "hidden size", sizes, model)
-        if vae is not None:
+            self.encoders_for(model, text_encoder)
+        rules = self._families.get(model.family)
+        if vae is not None and (rules is None or rules.model_channels):
+            needs = self.identity(model).geometry
             has = self.identity(vae)
-            sizes = (has.geometry.get("latent_channels"), needs.get("in_channels"))
-            _compare(f"VAE {vae.name}", "latent channels", sizes, model)
+            key = rules.model_channels if rules else "in_channels"
+            sizes = (has.geometry.get("latent_channels"), needs.get(key))
+            compare(f"VAE {vae.name}", "latent channels", sizes, model)
+
+    def encoders_for(self, model: ComponentRef, given: ComponentRef | None = None) -> ComponentRef:
+        """The text encoders that read the prompts of a diffusion model, in the order it wants them.
+
+        Those `given` are among them, the others are what fits best.
+        Raises: ModelFileMissing if one is absent, ModelFileInvalid if one given does not fit.
+        """
+        rules = self._families.get(model.family)
+        if rules is None or not rules.text_encoders:
+            if given is None:
+                raise self.nothing_found(Role.TEXT_ENCODER, model.family)
+            return given
+        return paired_encoders(model, rules, given.all if given is not None else (), self)
+
+    # ---- for `pairing` -------------------------------------------------------------------------
+
+    def encoders_beside(
+        self, need: EncoderNeed, model: ComponentRef, sizes: Sizes
+    ) -> list[ComponentRef]:
+        """Text encoders in the models folders that fill a need, best first."""
+        files = [
+            file
+            for file in self._ready(Role.TEXT_ENCODER, model.family)
+            if file.identity is not None
+            and matches(file.identity, need)
+            and fits_size(file.identity, need, sizes)
+        ]
+        ordered = self._closest(files, model)
+        return [self._reference(file, Role.TEXT_ENCODER, model.family) for file in ordered]
 
     def identity(self, reference: ComponentRef) -> FileIdentity:
         """What the file behind a reference was identified as.  Raises: ModelFileMissing/Invalid."""
@@ -198,22 +233,20 @@ class Catalog:
             (file.stamp for file in self.files(category) if same_name(file.name, name)), "missing"
         )
 
+    def path_of(self, category: str, name: str) -> Path | None:
+        """Where a file of a category lies, by its name with or without suffix; None: nowhere."""
+        for file in self.files(category):
+            if name in {file.name, str(PurePosixPath(file.name).with_suffix(""))}:
+                return file.path
+        return None
+
     def tokenizer_for(self, reference: ComponentRef) -> Path:
         """The local folder with the tokenizer of a text encoder.
 
         Raises: ModelFileMissing naming the files to put where.
         """
         vocabulary = self.identity(reference).geometry.get("vocab_size", 0)
-        # Other folders are only looked into when needed: a tokenizer is megabytes of JSON.
-        found = find_tokenizer(reference.path) or next(self._other_tokenizers(vocabulary), None)
-        if found:
-            return found
-        stem = reference.path.stem
-        message = (
-            f"No tokenizer found for the text encoder {reference.name}. Put tokenizer.json and "
-            f"tokenizer_config.json of its model into a folder named {stem}.tokenizer beside it"
-        )
-        raise ModelFileMissing(message)
+        return tokenizer_of(reference, vocabulary, [root.path for root in self._roots])
 
     def variant_defaults(self, family: str, name: str = "") -> Mapping[str, Any]:
         """Defaults of the params (width, height, steps, guidance, ...) for the chosen model.
@@ -264,7 +297,7 @@ class Catalog:
             if file.status == "ready"
             and file.identity is not None
             and file.identity.role is role
-            and (rules is None or _fits_family(file.identity, rules))
+            and (rules is None or fits_family(file.identity, rules))
         ]
 
     def _best(self, role: Role, family: str | None, variant: str = "") -> ModelFile | None:
@@ -337,72 +370,73 @@ class Catalog:
         )
 
     def _check(self, name: str, identity: FileIdentity, role: Role, family: str | None) -> None:
-        candidates = self._candidates(role, family)
+        candidates = self.candidates(role, family)
         if identity.role is Role.LORA and role is not Role.LORA:
             message = (
                 f"{name} looks like {identity.in_words()}: move it to models/loras{candidates}"
             )
             raise ModelFileInvalid(message)
-        if identity.role is not role:
+        # An upscaler of an architecture that only spandrel knows looks like nothing known here.
+        unknown_upscaler = role is Role.UPSCALER and identity.role is Role.UNKNOWN
+        if identity.role is not role and not unknown_upscaler:
             wanted = ROLE_IN_WORDS[role]
             message = f"{name} is {identity.in_words()}; {wanted} is needed here{candidates}"
             raise ModelFileInvalid(message, details={"found": str(identity.role)})
         named = self._families.get(family) if family else None
         allowed = [named] if named else list(self._families.values())
-        if role is not Role.LORA and not any(_fits_family(identity, item) for item in allowed):
-            labels = " or ".join(item.label for item in allowed)
+        if role not in _OF_NO_FAMILY and not any(fits_family(identity, item) for item in allowed):
+            labels = ", ".join(item.label for item in allowed)
             wanted = f"{ROLE_IN_WORDS[role]} for {labels}" if role in _SHARED else labels
-            message = f"{name} is {identity.in_words()}; {wanted} is needed here{candidates}"
+            needed = f"{wanted} is needed here"
+            if len(allowed) > 1:
+                needed = f"{ROLE_IN_WORDS[role]} for one of these is needed here: {labels}"
+            message = f"{name} is {identity.in_words()}; {needed}{candidates}"
             raise ModelFileInvalid(message, details={"found": identity.family})
         if identity.problems:
             raise ModelFileInvalid(f"{name}: {identity.problems[0]}")
 
     def _companion(self, role: Role, model: ComponentRef) -> ComponentRef:
         override = self._override(role, model.family)
+        if role is Role.TEXT_ENCODER:
+            return self.encoders_for(model, override)
         if override:
             return override
+        rules = self._families.get(model.family)
+        key = rules.model_channels if rules else "in_channels"
         needs = self.identity(model).geometry
-        own, wanted = (
-            ("latent_channels", "in_channels")
-            if role is Role.VAE
-            else ("hidden_size", "cap_feat_dim")
-        )
+        checked = role is Role.VAE and key
         fitting = [
             file
             for file in self._ready(role, model.family)
             if file.identity is not None
-            and file.identity.geometry.get(own) == needs.get(wanted, -1)
+            and (not checked or file.identity.geometry.get("latent_channels") == needs.get(key, -1))
         ]
-        # A demo's latents and features are its own: they fit nothing else, whatever the shapes.
+        closest = self._closest(fitting, model)
+        if not closest:
+            fit = f" (latent_channels {needs.get(key, 0)})" if checked else ""
+            raise self.nothing_found(role, model.family, f" that fits {model.name}{fit}")
+        return self._reference(closest[0], role, model.family)
+
+    def _closest(self, files: list[ModelFile], model: ComponentRef) -> list[ModelFile]:
+        """Those of the same folder first; a demo's files are for demo models, and for no others.
+
+        Its latents and features are its own: they fit nothing else, whatever the shapes.
+        """
         demo = model.variant == "demo"
-        own_kind = [file for file in fitting if _is_demo(file) == demo]
-        fitting = own_kind or (fitting if demo else [])
-        if not fitting:
-            size = needs.get(wanted, 0)
-            raise self._nothing_found(role, model.family, f" that fits {model.name} ({own} {size})")
-        beside = [file for file in fitting if file.path.parent == model.path.parent]
-        return self._reference((beside or fitting)[0], role, model.family)
+        own_kind = [file for file in files if _is_demo(file) == demo]
+        files = own_kind or (files if demo else [])
+        return sorted(files, key=lambda file: file.path.parent != model.path.parent)
 
-    def _other_tokenizers(self, vocabulary: int) -> Iterator[Path]:
-        for root in self._roots:
-            for category in ("text_encoders", "clip"):
-                folder = root.path / category
-                places = sorted(folder.iterdir()) if folder.is_dir() else []
-                for place in places:
-                    for inner in (place, place / "tokenizer"):
-                        size = vocabulary_size(inner) if inner.is_dir() else 0
-                        # The embedding is padded above the vocabulary, never below it.
-                        if size and vocabulary * 0.95 <= size <= vocabulary:
-                            yield inner
-
-    def _candidates(self, role: Role, family: str | None) -> str:
+    def candidates(self, role: Role, family: str | None) -> str:
+        """What there is to choose from, as the end of a sentence."""
         names = list(dict.fromkeys(file.name for file in self._ready(role, family)))
         if not names:
             return ""
-        more = f" and {len(names) - _MOST_CANDIDATES} more" if len(names) > _MOST_CANDIDATES else ""
-        return f"; candidates: {', '.join(names[:_MOST_CANDIDATES])}{more}"
+        more = f" and {len(names) - MOST_CANDIDATES} more" if len(names) > MOST_CANDIDATES else ""
+        return f"; candidates: {', '.join(names[:MOST_CANDIDATES])}{more}"
 
-    def _nothing_found(self, role: Role, family: str | None, fit: str = "") -> ModelFileMissing:
+    def nothing_found(self, role: Role, family: str | None, fit: str = "") -> ModelFileMissing:
+        """The error that a family has no file for a role, with what is there instead."""
         category = CATEGORIES_OF_ROLE[role][0]
         rules = self._families.get(family) if family else None
         label = f" for {rules.label}" if rules else ""
@@ -428,12 +462,12 @@ class Catalog:
                 what = file.identity.in_words() if file.identity else "another kind of file"
                 message = f"{name} is in models/{file.category} and is {what}; "
                 message += f"{ROLE_IN_WORDS[role]} is needed here"
-                return ModelFileMissing(message + self._candidates(role, None))
+                return ModelFileMissing(message + self.candidates(role, None))
         names = [file.name for file in self._of_role(role)]
         close = difflib.get_close_matches(name, names, n=3)
-        hint = f"; did you mean {' or '.join(close)}?" if close else self._candidates(role, None)
+        hint = f"; did you mean {' or '.join(close)}?" if close else self.candidates(role, None)
         message = f"{name} is not in models/{category}{hint}"
-        return ModelFileMissing(message, details={"candidates": names[:_MOST_CANDIDATES]})
+        return ModelFileMissing(message, details={"candidates": names[:MOST_CANDIDATES]})
 
 
 def _version(files: Iterable[ModelFile]) -> str:
@@ -441,15 +475,6 @@ def _version(files: Iterable[ModelFile]) -> str:
         f"{file.category}/{file.name}:{file.stamp}" for file in files if file.status == "ready"
     )
     return hashlib.sha256("\n".join(offered).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def _fits_family(identity: FileIdentity, rules: FamilyRules) -> bool:
-    if identity.role is Role.VAE:
-        channels = identity.geometry.get("latent_channels")
-        return identity.family == rules.vae_family and channels == rules.latent_channels
-    if identity.role is Role.TEXT_ENCODER:
-        return identity.family == rules.text_encoder_family
-    return identity.family == rules.name
 
 
 def _is_demo(file: ModelFile) -> bool:
@@ -463,15 +488,6 @@ def _is_unsafe(name: str) -> bool:
     return (
         ".." in parts or posix.is_absolute() or bool(windows.drive or windows.root) or "\0" in name
     )
-
-
-def _compare(
-    piece: str, measure: str, sizes: tuple[int | None, int | None], model: ComponentRef
-) -> None:
-    has, needs = sizes
-    if has is not None and needs is not None and has != needs:
-        message = f"The {piece} does not fit {model.name}: {measure} {has}, the model needs {needs}"
-        raise ModelFileInvalid(message)
 
 
 def _reference_to(

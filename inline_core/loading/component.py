@@ -56,6 +56,9 @@ class ComponentRef:
     content of the file may have changed (size, mtime and a hash of the header), so that equal
     references mean equal weights.  `family` is the architecture the content was identified as.
     `patches` apply in order, the later one winning over an earlier one of the same kind.
+    `others` are further files of the same role that work together with this one: the second and
+    third text encoder of a family, the other expert of a pair.  `part` is the prefix of the names
+    that are meant in a file with several components ("": the whole file).
     """
 
     role: Role
@@ -66,3 +69,10 @@ class ComponentRef:
     stamp: str
     adapters: tuple[LoraRef, ...] = ()
     patches: tuple[Patch, ...] = ()
+    others: tuple[ComponentRef, ...] = ()
+    part: str = ""
+
+    @property
+    def all(self) -> tuple[ComponentRef, ...]:
+        """This one and the others that work together with it, in order."""
+        return (self, *self.others)

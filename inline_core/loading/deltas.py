@@ -142,12 +142,13 @@ def _lokr(tensors: Mapping[str, Tensor], alpha: float | None, target: AdapterTar
         sides.append(whole.flatten(1))
     scale = 1.0 if alpha is None or rank is None else alpha / rank
     rows = sides[0].shape[0] * sides[1].shape[0] // target.parts
-    return LokrDelta(sides[0], sides[1], scale, target.part * rows, (target.part + 1) * rows)
+    end = (target.part + target.span) * rows
+    return LokrDelta(sides[0], sides[1], scale, target.part * rows, end)
 
 
 def _block(tensor: Tensor, target: AdapterTarget) -> Tensor:
     rows = tensor.shape[0] // target.parts
-    return tensor.narrow(0, target.part * rows, rows)
+    return tensor.narrow(0, target.part * rows, target.span * rows)
 
 
 class AdapterSwitch:

@@ -84,9 +84,9 @@ def quantize_int8(weight: Tensor) -> tuple[Packing, dict[str, Tensor]]:
 
 
 def split_rows(
-    packing: Packing, parts: Parts, part: int, count: int
+    packing: Packing, parts: Parts, part: int, count: int, span: int = 1
 ) -> tuple[Packing, dict[str, Tensor]] | None:
-    """Block `part` of `count` equal row blocks of a packed weight, as of a fused projection.
+    """`span` blocks from `part` on, of `count` equal row blocks of a packed, fused projection.
 
     None if the rows cannot be split in this layout: then dequantize the whole and split that.
     Nothing is unpacked, so the block has exactly the values of the whole.  On the processor the
@@ -96,8 +96,8 @@ def split_rows(
     rows = packing.shape[0]
     if len(packing.shape) < 2 or rows % count:  # noqa: PLR2004 - a vector has no rows
         return None
-    size = rows // count
-    start = part * size
+    size = rows // count * span
+    start = part * (rows // count)
     new = replace(packing, shape=(size, *packing.shape[1:]))
     if packing.format == "gguf":
         flat = parts["weight"].reshape(rows, -1)  # (out, bytes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from inline_core.errors import InlineError, ModelFileInvalid
+from inline_core.errors import ModelFileInvalid
 from inline_core.loading.header import SAFE_SUFFIXES, Header, TensorInfo, read_header
 
 TOKENIZER_FILES: Final = ("tokenizer.json", "vocab.json", "tokenizer_config.json")
@@ -17,8 +17,15 @@ TOKENIZER_FILES: Final = ("tokenizer.json", "vocab.json", "tokenizer_config.json
 _CONFIG_KEYS: Final = ("autoencoder_kl", "config")
 PIPELINE_PARTS: Final[Mapping[str, str]] = {
     "transformer": "diffusion_models",
+    "transformer_2": "diffusion_models",
+    "unet": "diffusion_models",
     "vae": "vae",
+    "audio_vae": "vae",
+    "vocoder": "vae",
     "text_encoder": "text_encoders",
+    "text_encoder_2": "text_encoders",
+    "text_encoder_3": "text_encoders",
+    "connectors": "text_encoders",
 }
 
 
@@ -131,37 +138,3 @@ def read_json(path: Path) -> dict[str, Any]:
         message = f"{path.parent.name}/{path.name} is not readable JSON: download it again"
         raise ModelFileInvalid(message) from error
     return document if isinstance(document, dict) else {}
-
-
-def find_tokenizer(weights: Path) -> Path | None:
-    """The folder with the tokenizer that belongs to a text encoder, or None.
-
-    Looked for in this order: in the folder itself, in `tokenizer/` in or beside it; for a single
-    file in `<stem>/`, `<stem>.tokenizer/` and `tokenizer/` beside it.
-    """
-    folder = weights if weights.is_dir() else weights.parent
-    places = [folder / "tokenizer", folder.parent / "tokenizer"]
-    if weights.is_dir():
-        places.insert(0, weights)
-    else:
-        places = [folder / weights.stem, folder / f"{weights.stem}.tokenizer", folder / "tokenizer"]
-    return next((place for place in places if holds_tokenizer(place)), None)
-
-
-def holds_tokenizer(folder: Path) -> bool:
-    """True when a tokenizer can be read from this folder without the network."""
-    return (folder / "tokenizer.json").is_file() or (
-        (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
-    )
-
-
-def vocabulary_size(folder: Path) -> int:
-    """Highest token id plus one of the tokenizer in `folder`; 0 when it cannot be told."""
-    try:
-        document = read_json(folder / "tokenizer.json")
-        ids = list(document.get("model", {}).get("vocab", {}).values())
-        ids += [token["id"] for token in document.get("added_tokens", [])]
-        ids += list(read_json(folder / "vocab.json").values()) if not ids else []
-        return max(ids, default=-1) + 1
-    except (InlineError, KeyError, TypeError, AttributeError):
-        return 0

@@ -103,18 +103,18 @@ class TensorReader:
         )
         return flat.view(shape)
 
-    def buffered(self, name: str, part: int = 0, parts: int = 1) -> Tensor:
-        """The tensor, or one of equal blocks of its rows, valid until the next call.
+    def buffered(self, name: str, part: int = 0, parts: int = 1, span: int = 1) -> Tensor:
+        """The tensor, or `span` of equal blocks of its rows, valid until the next call.
 
         Raises: ModelFileMissing, ModelFileInvalid.
         """
         header, info = self._place(name)
         dtype, shape = _form(info)
         if parts > 1:
-            shape = (shape[0] // parts, *shape[1:])
-        size = info.size_bytes // parts
-        room = self._room_for(size)
-        self._read_into(header, header.data_start + info.start + part * size, room)
+            shape = (shape[0] // parts * span, *shape[1:])
+        block = info.size_bytes // parts
+        room = self._room_for(block * span)
+        self._read_into(header, header.data_start + info.start + part * block, room)
         return room.view(dtype).view(shape)
 
     def check_unchanged(self) -> None:

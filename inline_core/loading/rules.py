@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -114,19 +114,48 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
+class EncoderNeed:
+    """One text encoder that a family reads its prompts with.
+
+    `family` is its architecture; `variant` the one of several that is meant, where shapes tell
+    (`l` and `g` of CLIP).  `size_of` names the size of the diffusion model that its hidden size
+    must equal ("": none).  An `optional` one may be absent.
+    """
+
+    family: str
+    variant: str = ""
+    size_of: str = "cap_feat_dim"
+    optional: bool = False
+
+
+Sizes = Mapping[str, int]
+
+
+def _always_fit(_: Sizes, __: Sequence[Sizes]) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
 class FamilyRules:
     """How the pieces of one family are recognised, matched and overridden.
 
-    `vae_family`, `latent_channels` and `text_encoder_family` say which files fit; `defaults` gives
-    the params of each variant; `overrides` names the `INLINE_*` variable and its value by role;
-    `requirements` says what its generate nodes need and where that can be downloaded.
+    `vae_family` and `latent_channels` say which VAEs fit; `model_channels` names the size of the
+    diffusion model that the channels of its VAE must equal ("": none).  `text_encoders` are what
+    prompts are read with, in the order the family wants them; `encoders_fit` says from the sizes of
+    the diffusion model and of all of them whether they belong together.  `parts` names the
+    architectures of further components, by role.  `defaults` gives the params of each variant;
+    `settings_fields` the setting that names a file, by role; `requirements` says what its generate
+    nodes need and where that can be downloaded.
     """
 
     name: str
     label: str
     vae_family: str
     latent_channels: int
-    text_encoder_family: str
+    text_encoders: tuple[EncoderNeed, ...]
+    model_channels: str = "in_channels"
+    encoders_fit: Callable[[Sizes, Sequence[Sizes]], bool] = _always_fit
+    parts: Mapping[Role, str] = field(default_factory=dict)
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings_fields: Mapping[Role, str] = field(default_factory=dict)
     requirements: tuple[Requirement, ...] = ()

@@ -200,7 +200,7 @@ def _folder(
         for part, part_category in PIPELINE_PARTS.items():
             if part not in names:
                 continue
-            if part == "transformer":
+            if part in {"transformer", "unet"}:
                 where = category if category == "checkpoints" else part_category
                 yield where, name, folder / part
             else:

@@ -31,9 +31,10 @@ _MOST_NAMES: Final = 5
 class TensorSource:
     """Where the weight of a module comes from: a tensor of the file, or rows of it.
 
-    `part` of `parts` picks one of equal row blocks (q, k, v of a fused projection); `flatten`
-    drops trailing dimensions of size 1 (1x1 convolutions that became linear); `swapped` exchanges
-    the two halves of the rows (scale and shift, which layouts order differently).
+    `part` of `parts` picks one of equal row blocks (q, k, v of a fused projection), or `span` of
+    them where the projections have different widths; `flatten` drops trailing dimensions of size 1
+    (1x1 convolutions that became linear); `swapped` exchanges the two halves of the rows (scale and
+    shift, which layouts order differently); `folded` lays a long vector out as rows.
     """
 
     name: str
@@ -41,6 +42,8 @@ class TensorSource:
     parts: int = 1
     flatten: bool = False
     swapped: bool = False
+    span: int = 1
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,14 @@ def fill(
     plan: LoadPlan,
     *,
     ignorable: Collection[str] = (),
+    precise: Collection[str] = (),
 ) -> None:
     """Give every parameter of `module` its weight, at the place and precision of the plan.
 
     Strict: every parameter must have a source and every tensor of the file must be used, except
-    those in `ignorable`.  Linears of repeated blocks become int8 or stay packed if the placement
-    says so.
+    those in `ignorable`.  Parameters with one of `precise` in their dotted name stay in float32,
+    whatever the placement computes in.  Linears of repeated blocks become int8 or stay packed if
+    the placement says so.
     Raises: ModelFileInvalid with counts and the first five names, RunCancelled.
     """
     if plan.logical.problems:
@@ -88,7 +93,7 @@ def fill(
         raise ModelFileInvalid(_mismatch(plan.label, missing, unexpected))
     pinned = plan.placement.storage.startswith("cuda")
     with TensorReader(plan.files, plan.label, pinned=pinned) as reader:
-        _Filler(module, sources, plan, reader).run(wanted)
+        _Filler(module, sources, plan, reader, frozenset(precise)).run(wanted)
         reader.check_unchanged()
     left = [name for name, buffer in module.named_buffers() if buffer.is_meta]
     if left:
@@ -105,6 +110,7 @@ class _Filler:
         sources: Mapping[str, TensorSource],
         plan: LoadPlan,
         reader: TensorReader,
+        precise: frozenset[str],
     ) -> None:
         import torch
 
@@ -112,6 +118,7 @@ class _Filler:
         self._sources = sources
         self._plan = plan
         self._reader = reader
+        self._precise = precise
         self._packings = plan.logical.packings
         self._dtype: torch.dtype = getattr(torch, plan.placement.dtype)
         self._storage = torch.device(plan.placement.storage)
@@ -124,7 +131,9 @@ class _Filler:
         rest = [name for name in wanted if name not in set(matrices)]
         for name in sorted(rest, key=self._position):
             self._plan.check()
-            tensor = _as_wanted(self._plain(name), wanted[name].shape)
+            tensor = _as_wanted(self._plain(name, self._dtype_of(name)), wanted[name].shape)
+            if self._sources[name].folded and tensor.numel() == wanted[name].numel():
+                tensor = tensor.reshape(wanted[name].shape)
             self._check_shape(name, tensor.shape, wanted[name].shape)
             owner, _, leaf = name.rpartition(".")
             parameter = torch.nn.Parameter(tensor, requires_grad=False)
@@ -156,8 +165,13 @@ class _Filler:
             return linear and not packed and is_block_linear(name, tuple(parameter.shape))
         return False
 
-    def _plain(self, name: str) -> Tensor:
-        """The weight in the placement's precision at its place: mapped, or with its own memory."""
+    def _dtype_of(self, name: str) -> torch.dtype:
+        import torch
+
+        return self._dtype if self._precise.isdisjoint(name.split(".")) else torch.float32
+
+    def _plain(self, name: str, dtype: torch.dtype) -> Tensor:
+        """The weight in a precision at its place: mapped, or with its own memory."""
         import torch
 
         source = self._sources[name]
@@ -167,22 +181,22 @@ class _Filler:
             # A clone, since a view would keep the rows of the others alive.
             tensor = whole if source.parts == 1 else _rows(whole, source).clone()
         else:
-            tensor = self._stored(source)
+            tensor = self._stored(source, dtype)
         if source.flatten:
             tensor = tensor.flatten(1)
         if source.swapped:
             tensor = torch.cat([*reversed(tensor.chunk(2))])
-        return tensor.to(device=self._storage, dtype=self._dtype)
+        return tensor.to(device=self._storage, dtype=dtype)
 
-    def _stored(self, source: TensorSource) -> Tensor:
+    def _stored(self, source: TensorSource, dtype: torch.dtype) -> Tensor:
         """A plain weight: mapped if it is used as it is, else in the buffer until it is moved."""
         import torch
 
         info = self._plan.logical.tensors[source.name]
         same = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-        if self._storage.type == "cpu" and same.get(info.dtype) is self._dtype:
+        if self._storage.type == "cpu" and same.get(info.dtype) is dtype:
             return _rows(self._reader.mapped(source.name), source)
-        return self._reader.buffered(source.name, source.part, source.parts)
+        return self._reader.buffered(source.name, source.part, source.parts, source.span)
 
     def _parts(self, packing: Packing) -> dict[str, Tensor]:
         """The stored parts of a packed weight at their place, each with its own memory."""
@@ -203,13 +217,13 @@ class _Filler:
         source = self._sources[name]
         packing = self._packings.get(source.name)
         if packing is None:
-            stored = self._stored(source).to(self._storage)
+            stored = self._stored(source, self._dtype).to(self._storage)
             self._check_shape(name, stored.shape, shape)
             packing, parts = quantize_int8(stored)
         else:
             parts = self._parts(packing)
             if source.parts > 1:
-                split = split_rows(packing, parts, source.part, source.parts)
+                split = split_rows(packing, parts, source.part, source.parts, source.span)
                 if split is None:
                     self._keep_plain(name, shape)
                     return
@@ -223,7 +237,7 @@ class _Filler:
         """A fused projection whose layout cannot be split is held in full precision."""
         import torch
 
-        tensor = self._plain(name)
+        tensor = self._plain(name, self._dtype)
         self._check_shape(name, tensor.shape, shape)
         owner, _, leaf = name.rpartition(".")
         parameter = torch.nn.Parameter(tensor, requires_grad=False)
@@ -239,9 +253,9 @@ class _Filler:
 
 
 def _rows(tensor: Tensor, source: TensorSource) -> Tensor:
-    """One of equal row blocks of a fused projection; the whole tensor if it is not fused."""
+    """Row blocks of a fused projection; the whole tensor if it is not fused."""
     rows = tensor.shape[0] // source.parts
-    return tensor.narrow(0, source.part * rows, rows)
+    return tensor.narrow(0, source.part * rows, source.span * rows)
 
 
 def _as_wanted(tensor: Tensor, shape: torch.Size) -> Tensor:

@@ -8,16 +8,19 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from inline_core.errors import InlineError
 from inline_core.graph.ports import PortKind
 from inline_core.graph.spec import NodeSpec, Option, ParamKind, ParamSpec, PortSpec, Widget
 from inline_core.loading.component import ComponentRef, LoraRef, Role
-from inline_core.media.values import Image, ImageBatch, Mask, MediaFile
+from inline_core.media.values import Clip, Image, ImageBatch, Mask, MediaFile, Waveform
 from inline_core.sampling.job import SampleJob, SampleResult
 from inline_core.sampling.sigmas.values import Sigmas
 from inline_core.sampling.values import Conditioning, Latent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Render(Protocol):
@@ -35,6 +38,20 @@ class Render(Protocol):
     def encode_image(self, vae: ComponentRef, image: Image, ctx: NodeContext) -> Latent:
         """Turn a picture into latents."""
 
+    def encode_pixels(self, vae: ComponentRef, pixels: NDArray[Any], ctx: NodeContext) -> Latent:
+        """Turn (height, width, 3) or frames (n, height, width, 3) into latents.
+
+        uint8, or float32 in 0..1.
+        """
+
+    def decode_clips(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Clip, ...]:
+        """Turn latents of videos into videos without sound, on the CPU."""
+
+    def upscale(
+        self, upscaler: ComponentRef, image: Image, ctx: NodeContext, *, tile: int, overlap: int
+    ) -> Image:
+        """Enlarge a picture (its alpha is left out) by what the upscaler was made for."""
+
 
 class Components(Protocol):
     """The models folder, as nodes see it."""
@@ -50,6 +67,18 @@ class Components(Protocol):
 
     def companions(self, model: ComponentRef) -> tuple[ComponentRef, ComponentRef]:
         """The VAE and the text encoder that fit a diffusion model.
+
+        Raises: ModelFileMissing, ModelFileInvalid.
+        """
+
+    def companion(self, role: Role, model: ComponentRef) -> ComponentRef:
+        """The component of another role that fits a diffusion model.
+
+        Raises: ModelFileMissing, ModelFileInvalid.
+        """
+
+    def encoders_for(self, model: ComponentRef, given: ComponentRef | None = None) -> ComponentRef:
+        """All text encoders that a diffusion model needs, those given among them.
 
         Raises: ModelFileMissing, ModelFileInvalid.
         """
@@ -146,6 +175,8 @@ _KIND_OF_TYPE: Mapping[Any, PortKind] = types.MappingProxyType(
         Image: PortKind.IMAGE,
         ImageBatch: PortKind.IMAGE,
         Mask: PortKind.MASK,
+        Clip: PortKind.VIDEO,
+        Waveform: PortKind.AUDIO,
         Conditioning: PortKind.CONDITIONING,
         Latent: PortKind.LATENT,
         Sigmas: PortKind.SIGMAS,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef
-from inline_core.media.values import Image, ImageBatch, Mask
+from inline_core.media.values import Clip, Image, ImageBatch, Mask
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.sampling.values import Latent
 
@@ -71,6 +71,56 @@ def decode(
     images = ctx.render.decode(vae, latent, ctx)
     ctx.describe(vae=vae.name)
     return images[0] if len(images) == 1 else ImageBatch(images)
+
+
+@node(
+    "latent/empty-video",
+    title="Empty Video Latent",
+    category="Latent",
+    icon="film",
+    outputs=[Port(PortKind.LATENT)],
+)
+def empty_video(
+    ctx: NodeContext,  # noqa: ARG001
+    *,
+    width: Size = 832,
+    height: Size = 480,
+    frames: Annotated[int, Param(min=1, max=2000, step=1)] = 81,
+    fps: Annotated[float, Param(label="Frames a second", min=1.0, max=120.0, step=1.0)] = 16.0,
+    batch: Annotated[int, Param(min=1, max=16, step=1)] = 1,
+) -> Latent:
+    """Say how large and long a video the sampler shall make from pure noise."""
+    return Latent(width, height, batch, frames=frames, fps=fps)
+
+
+@node(
+    "vae/decode-video",
+    title="Decode Video",
+    category="VAE",
+    icon="film",
+    outputs=[Port(PortKind.VIDEO)],
+    output_kind="video",
+    needs=["torch"],
+)
+def decode_video(
+    ctx: NodeContext,
+    vae: Annotated[ComponentRef, Port(PortKind.VAE, "VAE")],
+    latent: Latent,
+    *,
+    fps: Annotated[
+        float, Param(label="Frames a second (0 = as sampled)", min=0.0, max=120.0, step=0.5)
+    ] = 0.0,
+) -> Clip:
+    """Turn the latents of a video into a video without sound.
+
+    Raises: ModelFileInvalid, InvalidParam, NotFinite.
+    """
+    wanted = replace(latent, fps=fps) if fps else latent
+    clips = ctx.render.decode_clips(vae, wanted, ctx)
+    if len(clips) > 1:
+        ctx.warn(f"Only the first of {len(clips)} videos is given.")
+    ctx.describe(vae=vae.name)
+    return clips[0]
 
 
 @node(

@@ -60,12 +60,21 @@ def text_encoder(
     ctx: NodeContext,
     *,
     file: Annotated[str, Param(label="Text encoder", options_from="text_encoders")] = "",
+    file_2: Annotated[
+        str, Param(label="Second text encoder", options_from="text_encoders", advanced=True)
+    ] = "",
+    file_3: Annotated[
+        str, Param(label="Third text encoder", options_from="text_encoders", advanced=True)
+    ] = "",
 ) -> ComponentRef:
-    """Name a text encoder; an empty name picks the best one there is.
+    """Name the text encoders of a model, in any order; an empty name picks the best one there is.
 
+    Of models that read their prompts with several, those that are not named are found too.
     Raises: ModelFileMissing, ModelFileInvalid.
     """
-    return ctx.components.find(Role.TEXT_ENCODER, file)
+    first = ctx.components.find(Role.TEXT_ENCODER, file)
+    others = [ctx.components.find(Role.TEXT_ENCODER, name) for name in (file_2, file_3) if name]
+    return replace(first, others=tuple(others))
 
 
 _UNMATCHED = (("warn", "Warn when most of it fits"), ("error", "Refuse"))

@@ -12,6 +12,7 @@ from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef, Patch
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.sample import SCHEDULERS, Model
+from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.patches import (
     FluxShift,
     GuidanceInterval,
@@ -178,8 +179,8 @@ def schedule(
     Size and steps change the shift of models whose shift depends on them (FLUX.2).
     Raises: InvalidParam, ModelFileInvalid.
     """
-    laid_out = steps_laid_out(steps, denoise)
-    table = table_for(model, family_of(model), (width, height), laid_out)
+    wanted = ScheduleFor(model.variant, width, height, steps_laid_out(steps, denoise))
+    table = table_for(model, family_of(model), wanted)
     return Sigmas(sigmas_for(scheduler, steps, table, denoise))
 
 
@@ -227,7 +228,7 @@ def reference(ctx: NodeContext, conditioning: Conditioning, latent: Latent) -> C
 def _patched(
     ctx: NodeContext, model: ComponentRef, patch: Patch, *, flow_only: bool = False
 ) -> ComponentRef:
-    if flow_only and not family_of(model).table(1024, 1024, 20).flow:
+    if flow_only and not family_of(model).table(ScheduleFor(model.variant)).flow:
         ctx.warn(f"{model.name} is no flow model: its schedule has no shift, nothing was changed.")
         return model
     return with_patch(model, patch)

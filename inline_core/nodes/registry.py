@@ -6,26 +6,52 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from types import MappingProxyType, ModuleType
 
+from inline_core.families.registry import FAMILIES
 from inline_core.graph.spec import NodeSpec
 from inline_core.nodes import (
+    audio,
+    conditioning,
     generate,
     generate_flux2,
     image,
+    image_batch,
+    image_colour,
+    image_compose,
+    image_control,
+    image_filter,
+    image_size,
+    image_upscale,
     inputs,
     latent,
     load,
+    mask,
+    mask_shape,
     patches,
     sample,
     sigmas,
+    video,
 )
 from inline_core.nodes.base import spec_of
+from inline_core.nodes.generate_offer import node_of
 
 _BUILTIN: tuple[ModuleType, ...] = (
     inputs,
     sample,
     latent,
     image,
+    image_size,
+    image_compose,
+    image_colour,
+    image_filter,
+    image_control,
+    image_batch,
+    image_upscale,
+    mask,
+    mask_shape,
+    video,
+    audio,
     load,
+    conditioning,
     patches,
     generate,
     generate_flux2,
@@ -43,9 +69,15 @@ def node_specs() -> Mapping[str, NodeSpec]:
         for function in vars(module).values():
             if not hasattr(function, "node_spec") or function.__module__ != module.__name__:
                 continue
-            spec = spec_of(function)
-            if spec.type in specs:
-                message = f"two nodes are named {spec.type!r}"
-                raise ValueError(message)
-            specs[spec.type] = spec
+            _add(specs, spec_of(function))
+    for family in FAMILIES.values():
+        for offer in family.offers:
+            _add(specs, node_of(family, offer))
     return MappingProxyType(specs)
+
+
+def _add(specs: dict[str, NodeSpec], spec: NodeSpec) -> None:
+    if spec.type in specs:
+        message = f"two nodes are named {spec.type!r}"
+        raise ValueError(message)
+    specs[spec.type] = spec

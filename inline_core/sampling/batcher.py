@@ -25,18 +25,19 @@ class BatchKey:
     width: int
     height: int
     references: tuple[tuple[int, int], ...] = ()
+    frames: int = 1
 
     @classmethod
     def of(cls, job: SampleJob) -> BatchKey:
         """The key of a job."""
         model, latent = replace(job.model, patches=()), job.latent
         references = tuple((item.width, item.height) for item in job.positive.references)
-        return cls(model, latent.width, latent.height, references)
+        return cls(model, latent.width, latent.height, references, latent.frames)
 
     @property
-    def sizes(self) -> tuple[tuple[int, int], ...]:
-        """Width and height of all that goes through the model."""
-        return ((self.width, self.height), *self.references)
+    def sizes(self) -> tuple[tuple[int, ...], ...]:
+        """Width, height and frames of all that goes through the model."""
+        return ((self.width, self.height, self.frames), *self.references)
 
 
 class Member(Protocol):

@@ -7,32 +7,52 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inline_core.devices.budget import Workload
+from inline_core.loading.component import Role
 from inline_core.loading.rules import FamilyRules
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from inline_core.sampling.job import SampleJob
+    from inline_core.sampling.offer import Offer
     from inline_core.sampling.sigmas.tables import SigmaTable
 
 
 @dataclass(frozen=True, slots=True)
 class LatentSpace:
-    """A space of latents.  Normalised = (raw - shift) * scaling; one latent is `factor` pixels."""
+    """A space of latents.  Normalised = (raw - shift) * scaling; one latent is `factor` pixels.
+
+    `frame_factor` is how many frames one latent frame stands for after the first one; 0 means that
+    the space is one of pictures and has no time axis.  Latents of other shapes (sound, several
+    parts in one) are kinds of this class with a `shape` of their own.
+    """
 
     name: str
     channels: int
     factor: int
-    scaling: float
-    shift: float
+    scaling: float = 1.0
+    shift: float = 0.0
+    frame_factor: int = 0
+
+    def shape(self, width: int, height: int, frames: int = 1) -> tuple[int, ...]:
+        """Shape of the latents of one picture, or of one video if the space has a time axis."""
+        size = (height // self.factor, width // self.factor)
+        if not self.frame_factor:
+            return (self.channels, *size)
+        return (self.channels, (frames - 1) // self.frame_factor + 1, *size)
+
+    def normalised(self, raw: Tensor) -> Tensor:
+        """What the sampler works on, from what a VAE encoded to; any shape."""
+        return (raw - self.shift) * self.scaling
 
 
 @dataclass(frozen=True, slots=True)
 class PassSize:
     """What one forward pass works on: sizes from the header, pixels, and members.
 
-    `members` counts pictures, twice with classifier-free guidance; `decoder_channels` is how wide
-    the decoder is at full resolution; `reference_pixels` are those of the pictures looked at.
+    `members` counts pictures (or videos), twice with classifier-free guidance; `decoder_channels`
+    is how wide the decoder is at full resolution; `reference_pixels` are those of the pictures
+    looked at; `frames` is 1 for a picture.
     """
 
     geometry: Mapping[str, int]
@@ -41,28 +61,51 @@ class PassSize:
     members: int = 1
     decoder_channels: int = 256
     reference_pixels: int = 0
+    frames: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFor:
+    """What the noise levels of a family may depend on; sizes in pixels.
+
+    `steps` are those of the whole schedule, from pure noise.
+    """
+
+    variant: str = ""
+    width: int = 1024
+    height: int = 1024
+    steps: int = 20
+    frames: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
     """The torch-free description of an architecture.
 
-    `table` gives the sigmas its noise schedules are laid over, for a picture of width and height in
-    pixels and a number of steps, `size_multiple` is what both sides must be multiples of, `runtime`
-    the module with its torch code, imported on the device thread, and `workload` the values that
-    one forward pass and its decode need beside the weights.  `guidance_input` names the constructor
-    argument that says whether a model takes its guidance as an input ("": none does).
-    `looks_at_references` says that prompts may carry pictures (see `families.references`).
+    `table` gives the sigmas its noise schedules are laid over, `size_multiple` is what both sides
+    must be multiples of (`frame_multiple`: what a video's frames are one more than a multiple of),
+    `runtime` the module with its torch code, imported on the device thread, and `workload` the
+    values that one forward pass and its decode need beside the weights.  `guidance_input` names the
+    constructor argument that says whether a model takes its guidance as an input ("": none does).
+    `looks_at_references` says that prompts may carry latents of pictures, `reads_pictures` that its
+    text encoder looks at pictures (see `families.references`).  `modules` names the modules that
+    load text encoders and autoencoders of its own, by role and architecture.  `offers` are its
+    one-click nodes.  Of two families that could both be meant the one with the lower `rank` is.
     """
 
     rules: FamilyRules
     space: LatentSpace
-    table: Callable[[int, int, int], SigmaTable]
+    table: Callable[[ScheduleFor], SigmaTable]
     size_multiple: int
     runtime: str
     workload: Callable[[PassSize], Workload]
     guidance_input: str = ""
     looks_at_references: bool = False
+    reads_pictures: bool = False
+    frame_multiple: int = 1
+    modules: Mapping[tuple[Role, str], str] = field(default_factory=dict)
+    offers: tuple[Offer, ...] = ()
+    rank: int = 100
 
     @property
     def name(self) -> str:
@@ -153,6 +196,7 @@ class Prepared:
     warnings: Callable[[], tuple[str, ...]] = tuple
     max_pictures: int = 1_000_000
     speed_key: str = ""
+    vae_family: str = ""
 
 
 class ModelSource(Protocol):

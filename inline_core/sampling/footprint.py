@@ -32,6 +32,8 @@ _DECODER_CHANNELS: Final = 256
 # is for workspaces.
 _DECODER_COPIES: Final = 4.5
 TILE_PIXELS: Final = 512
+# Video decoders go on latent frame by latent frame: four frames of pixels each.
+_FRAMES_AT_ONCE: Final = 4
 # Tiles that are done (they overlap, so 1.8 times the picture), their rows, and the picture twice.
 _FINISHED_COPIES: Final = 5
 _COLOURS: Final = 3
@@ -52,9 +54,16 @@ def encoder_values(tokens: int, width: int, layers: int) -> int:
     return tokens * width * (layers + _ENCODER_COPIES) + _ENCODER_FEED_FORWARD * width * width
 
 
-def decode_values(width: int, height: int, channels: int = _DECODER_CHANNELS) -> int:
-    """A convolutional decoder at `width` x `height` pixels; its encoder takes less."""
-    return int(_DECODER_COPIES * channels * width * height)
+def decode_values(
+    width: int, height: int, channels: int = _DECODER_CHANNELS, frames: int = 1
+) -> int:
+    """A convolutional decoder at `width` x `height` pixels; its encoder takes less.
+
+    One of videos works on a few of the `frames` at a time, beside all that are done.
+    """
+    at_once = min(frames, _FRAMES_AT_ONCE)
+    finished = frames * _COLOURS * width * height if frames > 1 else 0
+    return int(_DECODER_COPIES * channels * width * height * at_once) + finished
 
 
 def tiled_decode_values(width: int, height: int, channels: int = _DECODER_CHANNELS) -> int:

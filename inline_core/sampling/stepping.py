@@ -138,6 +138,7 @@ class Stepping:
             job.latent,
             samples=samples,
             space=prepared.space.name,
+            normalised=True,
             size_bytes=samples.numel() * 4,
             provenance=provenance,
         )
@@ -194,7 +195,7 @@ class Stepping:
         """The latents to start from, and how more noise is drawn."""
         job, prepared = self._job, self.prepared
         latent, space = job.latent, prepared.space
-        shape = (space.channels, latent.height // space.factor, latent.width // space.factor)
+        shape = space.shape(latent.width, latent.height, latent.frames)
         source = NoiseSource(job.seed, latent.batch, shape, prepared.device, one_draw=job.one_draw)
         clean = _given(job, prepared, shape)
         # Without steps an empty latent stays empty, as in ComfyUI.
@@ -275,6 +276,10 @@ def job_facts(job: SampleJob) -> dict[str, Any]:
         facts["options"] = dict(job.options)
     if job.latent.mask is not None:
         facts["masked"] = True
+    if job.latent.frames > 1:
+        facts |= {"frames": job.latent.frames, "fps": job.latent.fps}
+    if job.positive.options:
+        facts["textOptions"] = dict(job.positive.options)
     if job.positive.references:
         facts["references"] = [[item.width, item.height] for item in job.positive.references]
     return facts
@@ -285,11 +290,14 @@ def _given(job: SampleJob, prepared: Prepared, shape: tuple[int, ...]) -> Tensor
     latent, space = job.latent, prepared.space
     if latent.samples is None:
         return None
-    clean: Tensor = latent.samples.to(prepared.device, torch.float32)  # (pictures or 1, c, h, w)
-    if tuple(clean.shape[1:]) != shape or latent.space not in {None, space.name}:
+    clean: Tensor = latent.samples.to(prepared.device, torch.float32)  # (pictures or 1, c, ...)
+    fitting = {None, space.name} if latent.normalised else {None, prepared.vae_family}
+    if tuple(clean.shape[1:]) != shape or latent.space not in fitting:
         message = (
             f"the latent has shape {tuple(clean.shape[1:])} in space {latent.space}; the model "
             f"needs {shape} in space {space.name}"
         )
         raise InvalidParam(message, port="latent")
+    if not latent.normalised:
+        clean = space.normalised(clean)
     return clean.expand(latent.batch, *shape)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inline_core.loading.component import ComponentRef
+from inline_core.media.values import Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,22 +17,32 @@ class Conditioning:
     Holding the recipe instead of the tensors keeps the encoder out of memory until a model of a
     known family asks for it in that family's own format.  `guidance` is for distilled models that
     take their guidance scale as an input (FLUX.1 dev); None leaves it to the model's default.
-    `references` are pictures that the model looks at while it makes its own, in order.
+    `references` are latents that the model looks at while it makes its own, in order; `pictures`
+    are what the text encoder looks at beside the words.  `options` are choices of the family for
+    its text encoder (clip skip, ...), as sorted (name, value) pairs.
     """
 
     prompt: str
     encoder: ComponentRef
     guidance: float | None = None
     references: tuple[Latent, ...] = ()
+    pictures: tuple[Image, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def option(self, name: str, usual: Any = None) -> Any:
+        """The value of an option, or the usual one."""
+        return dict(self.options).get(name, usual)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latent:
-    """Latents of `batch` pictures of `width` x `height` pixels.
+    """Latents of `batch` pictures of `width` x `height` pixels, or of videos of `frames` frames.
 
     `samples` is None for an empty latent (the family of the model that samples it decides the
-    channels), else an opaque float32 CPU tensor (batch, channels, height/f, width/f) in the
-    *normalised* latent space of `space` (a family's latent space name, e.g. `flux`).
+    channels), else an opaque float32 CPU tensor (batch, channels, [frames,] height/f, width/f) in
+    the *normalised* latent space of `space` (a family's latent space name, e.g. `flux`).  Not
+    `normalised` are those of a VAE whose file does not say how; then `space` is the VAE's
+    architecture, and the model that samples them knows.  `fps` is 0 where time does not count.
     `mask` is None or uint8 (height, width) in pixels of any size: where it is 255 the sampler makes
     the picture anew, where it is 0 it keeps `samples`, in between it does a part.
     `provenance` says what made each picture; `warnings` are carried into the take.
@@ -45,3 +56,6 @@ class Latent:
     size_bytes: int = 0
     mask: Any = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    frames: int = 1
+    fps: float = 0.0
+    normalised: bool = True

@@ -11,6 +11,7 @@ import torch
 
 from inline_core.errors import NotFinite, RunCancelled
 from inline_core.loading.component import Role
+from inline_core.sampling.values import Latent
 from tests import tiny
 from tests.backends.conftest import Bench, make_bench
 from tests.backends.test_options import After
@@ -25,7 +26,9 @@ def latents() -> torch.Tensor:
 def decode(bench: Bench, check: Any, *, tiled: bool = False) -> tuple[Any, tuple[str, ...]]:
     vae = bench.catalog.find(Role.VAE, "", family="z-image")
     found: tuple[Any, tuple[str, ...]] = bench.device.call(
-        lambda: bench.modules.decode(vae, latents(), SPACE, check, tiled=tiled)
+        lambda: bench.modules.autoencoders.decode(
+            vae, Latent(64, 64, space=SPACE), latents(), check, tiled=tiled
+        )
     ).result(30)
     return found
 

@@ -11,7 +11,6 @@ import torch
 
 from inline_core.devices.placement import Dtype
 from inline_core.errors import RunCancelled
-from inline_core.families.registry import FAMILIES
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
 from inline_core.sampling.patches import (
     GuidanceInterval,
@@ -85,7 +84,7 @@ CASES: list[tuple[Dtype, bool]] = [("float32", False), ("float32", True), ("bflo
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODELS)
 @pytest.mark.parametrize(("dtype", "lane"), CASES)
 def test_each_of_64_is_as_when_alone(family: str, dtype: Dtype, lane: bool) -> None:
     bench = make_bench(MODELS[family](), lane=lane, dtype=dtype, speeds=PassSpeeds())

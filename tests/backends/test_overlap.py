@@ -77,7 +77,9 @@ def test_the_lane_decodes_while_jobs_are_stepped() -> None:
         assert stepped.wait(30)  # a step is made while a block of the decoder waits
 
     pixels, _ = bench.lane.call(
-        lambda: bench.modules.decode(vae, latent.samples, "flux", between_blocks, tiled=False)
+        lambda: bench.modules.autoencoders.decode(
+            vae, latent, latent.samples, between_blocks, tiled=False
+        )
     ).result(60)
     assert pixels.shape == (64, 64, 3)
     cancel.asked.set()

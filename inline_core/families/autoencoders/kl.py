@@ -6,6 +6,7 @@ imported on the device thread only.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,17 +30,34 @@ TILE_PIXELS: Final = 512
 
 
 class VaeRuntime:
-    """A loaded AutoencoderKL with the scaling of its own config.  Device thread only."""
+    """A loaded AutoencoderKL, with the scaling of its own config if there is one.
 
-    def __init__(self, model: Any, space: LatentSpace) -> None:
+    `scale` is that (scaling, shift), or None where the file does not tell; then `in_space` says.
+    Device thread only.
+    """
+
+    def __init__(self, model: Any, space: LatentSpace, *, told: bool = True) -> None:
         self._model = model
         self.space = space
         self.interruption = Interruption(_blocks(model))
         # Those of FLUX.2 have neither (see `kl_flux2`).
-        self._scaling = float(model.config.get("scaling_factor") or 1.0)
-        self._shift = float(model.config.get("shift_factor") or 0.0)
+        self.scaling = float(model.config.get("scaling_factor") or 1.0)
+        self.shift = float(model.config.get("shift_factor") or 0.0)
+        self.scale = (self.scaling, self.shift) if told else None
         model.tile_sample_min_size = TILE_PIXELS
         model.tile_latent_min_size = TILE_PIXELS >> (len(model.config.block_out_channels) - 1)
+
+    def in_space(self, space: LatentSpace | None) -> VaeRuntime:
+        """The same VAE for normalised latents of a space; None: for raw ones, as it makes them.
+
+        What its own file tells counts more than the space.
+        """
+        if space is not None and self.scale is not None:
+            return self
+        view = copy.copy(self)
+        view.scaling = space.scaling if space is not None else 1.0
+        view.shift = space.shift if space is not None else 0.0
+        return view
 
     def decode_raw(self, latents: Tensor, *, tiled: bool = False) -> Tensor:
         """Normalised latents (n, c, h, w) -> pixels (n, 3, 8h, 8w) float32, about -1..1.
@@ -66,10 +84,12 @@ class VaeRuntime:
         array = unit[0].permute(1, 2, 0).cpu().numpy()  # (height, width, 3)
         return (array * 255).round().astype(np.uint8)
 
-    def encode(self, pixels: NDArray[np.uint8], *, tiled: bool = False) -> Tensor:
-        """uint8 (height, width, 3) -> normalised latents (1, c, h, w): the mode, no noise."""
-        unit = torch.from_numpy(pixels.astype(np.float32) / 255.0)  # (height, width, 3)
-        image = unit.permute(2, 0, 1)[None] * 2 - 1  # (1, 3, height, width)
+    def encode(self, pixels: NDArray[Any], *, tiled: bool = False) -> Tensor:
+        """(height, width, 3), uint8 or float32 in 0..1 -> normalised latents (1, c, h, w).
+
+        The mode of the encoded distribution, without noise.
+        """
+        image = unit_pixels(pixels).permute(2, 0, 1)[None] * 2 - 1  # (1, 3, height, width)
         return self.encode_raw(image, tiled=tiled)
 
     def encode_raw(self, images: Tensor, *, tiled: bool = False) -> Tensor:
@@ -84,11 +104,17 @@ class VaeRuntime:
 
     def _raw(self, latents: Tensor) -> Tensor:
         """What the model decodes, in its precision, from normalised latents."""
-        return latents.to(self._model.dtype) / self._scaling + self._shift
+        return latents.to(self._model.dtype) / self.scaling + self.shift
 
     def _normalised(self, raw: Tensor) -> Tensor:
         """What the sampler works on, from what the model encoded to."""
-        return (raw - self._shift) * self._scaling
+        return (raw - self.shift) * self.scaling
+
+
+def unit_pixels(pixels: NDArray[Any]) -> Tensor:
+    """Pixels as float32 in 0..1, of the same shape; uint8 is divided by 255."""
+    whole = pixels.dtype == np.uint8
+    return torch.from_numpy(pixels.astype(np.float32) / 255.0 if whole else pixels)
 
 
 def _blocks(model: Any) -> list[Any]:
@@ -146,4 +172,5 @@ def load_vae(plan: LoadPlan, space: LatentSpace) -> VaeRuntime:
         plan.logical.tensors, len(config["block_out_channels"]), plan.identity.prefix
     )
     fill(model, sources, plan)
-    return VaeRuntime(model.eval(), space)
+    told = plan.files.config.get("scaling_factor") is not None
+    return VaeRuntime(model.eval(), space, told=told)

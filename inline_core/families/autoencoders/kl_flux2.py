@@ -36,6 +36,7 @@ class Flux2VaeRuntime(VaeRuntime):
     def __init__(self, model: Any, space: LatentSpace, mean: Tensor, variance: Tensor) -> None:
         """`mean` and `variance` (channels,) float32 are those of the patches."""
         super().__init__(model, space)
+        self.scale = (space.scaling, space.shift)
         self._patch = int(model.config.patch_size[0])
         self._mean = mean.view(1, -1, 1, 1)
         self._spread = torch.sqrt(variance.view(1, -1, 1, 1) + model.config.batch_norm_eps)

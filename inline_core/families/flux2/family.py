@@ -9,8 +9,8 @@ from typing import Any, Final
 from inline_core.devices.budget import Workload
 from inline_core.families.text_encoders.qwen3_files import qwen3_4b
 from inline_core.loading.component import Role
-from inline_core.loading.rules import FamilyRules, RequiredFile, Requirement
-from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
+from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
+from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.sigmas.published import flux2_mu
 from inline_core.sampling.sigmas.tables import FLUX_SIZE, FlowTable, flux_table
@@ -60,7 +60,7 @@ RULES: Final = FamilyRules(
     label="FLUX.2",
     vae_family="autoencoder-kl-flux-2",
     latent_channels=_VAE_CHANNELS,
-    text_encoder_family="qwen3",
+    text_encoders=(EncoderNeed("qwen3"),),
     defaults=MappingProxyType(
         {
             # Shapes do not tell base models from distilled ones, which are assumed.
@@ -84,13 +84,13 @@ _LIKE_FEED_FORWARD: Final = 4.5
 _LARGEST_MATRIX: Final = 9
 
 
-def table(width: int, height: int, steps: int) -> FlowTable:
+def table(wanted: ScheduleFor) -> FlowTable:
     """FLUX.2's sigmas: mu is fitted to the picture and the number of steps.
 
     As many entries as `steps` divides, so that every n-th one is exactly at its share of the time.
     """
-    size = steps * max(1, round(FLUX_SIZE / steps))
-    return flux_table(flux2_mu(steps, width, height), size)
+    size = wanted.steps * max(1, round(FLUX_SIZE / wanted.steps))
+    return flux_table(flux2_mu(wanted.steps, wanted.width, wanted.height), size)
 
 
 def workload(size: PassSize) -> Workload:
@@ -121,4 +121,6 @@ FLUX_2: Final = ModelFamily(
     workload=workload,
     guidance_input="guidance_embeds",
     looks_at_references=True,
+    rank=1,
 )
+FAMILIES: Final = (FLUX_2,)

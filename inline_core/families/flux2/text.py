@@ -14,7 +14,8 @@ from inline_core.families.encoded_prompt import EncodedPrompt
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from inline_core.families.text_encoders.qwen3 import Qwen3Encoder
+    from inline_core.families.text_encoders.loaded import TextEncoder
+    from inline_core.sampling.values import Latent
 
 MAX_TOKENS: Final = 512
 LAYERS: Final = (9, 18, 27)
@@ -27,12 +28,17 @@ class ReferringPrompt(EncodedPrompt):
     references: tuple[Tensor, ...] = ()
 
 
-def with_references(prompt: EncodedPrompt, references: Sequence[Tensor]) -> ReferringPrompt:
-    """The prompt with pictures, each (1, channels, h, w), in order."""
-    return ReferringPrompt(prompt.features, prompt.cut_tokens, tuple(references))
+def with_references(prompt: EncodedPrompt, references: Sequence[Latent]) -> ReferringPrompt:
+    """The prompt with pictures, normalised latents of one each, in order."""
+    return ReferringPrompt(
+        prompt.features,
+        prompt.cut_tokens,
+        notes=prompt.notes,
+        references=tuple(latent.samples for latent in references),
+    )
 
 
-def encode_prompt(encoder: Qwen3Encoder, prompt: str) -> EncodedPrompt:
+def encode_prompt(encoder: TextEncoder, prompt: str) -> EncodedPrompt:
     """Encode one prompt as Flux2KleinPipeline does; device thread.
 
     The model has no mask for text: it was trained on prompts padded to the full length, and the

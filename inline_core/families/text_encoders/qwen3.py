@@ -1,23 +1,18 @@
-"""Qwen3 as a text encoder: the loaded model with its tokenizer, as several families read it.
+"""Qwen3 as a text encoder, as several families read it.
 
 Imports torch and transformers, so it is imported on the device thread only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-from transformers import AutoTokenizer, Qwen3Config, Qwen3Model
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
+from transformers import Qwen3Config, Qwen3Model
 
-from inline_core.errors import ModelFileMissing
-from inline_core.loading.interruption import Interruption
-from inline_core.loading.offload import offload
-from inline_core.loading.stream import LoadPlan, TensorSource, fill
+from inline_core.families.text_encoders import loaded
+from inline_core.families.text_encoders.loaded import TextEncoder
+from inline_core.loading.stream import LoadPlan
 
 # What the shapes do not tell; from the published configs.
 ROPE_THETA: Final = 1_000_000.0
@@ -31,45 +26,24 @@ CHAT_TEMPLATE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Qwen3Encoder:
-    """A loaded Qwen3Model and its tokenizer; inputs go to `device`.  One thread at a time.
-
-    `interruption` asks between the layers.
-    """
-
-    model: Qwen3Model
-    tokenizer: Any
-    device: str
-    interruption: Interruption
-
-
 def load_tokenizer(folder: Path, label: str) -> Any:
     """The tokenizer in `folder`, of the encoder `label`.  Raises: ModelFileMissing."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).replace(str(folder), folder.name)
-        message = f"the tokenizer of {label} in {folder.name}/ cannot be read: {reason}"
-        raise ModelFileMissing(message) from error
+    tokenizer = loaded.load_tokenizer(folder, label)
     if not tokenizer.chat_template:
         tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
-def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> Qwen3Encoder:
+def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> TextEncoder:
     """The text encoder with its tokenizer.  Raises: ModelFileInvalid, RunCancelled."""
     config = text_encoder_config(plan)
-    with torch.device("meta"):
-        model: Any = Qwen3Model(config)
-    # Not a weight and not in any file: computed from the config.
-    with torch.device(plan.placement.storage):
-        model.rotary_emb = Qwen3RotaryEmbedding(config=config)
-    sources = text_encoder_sources(plan.logical.tensors, plan.identity.prefix)
-    fill(model, sources, plan, ignorable=["lm_head.weight"])
-    offload(model, plan.placement)
-    interruption = Interruption(model.layers)
-    return Qwen3Encoder(model.eval(), tokenizer, plan.placement.device, interruption)
+    return loaded.load_encoder(
+        plan,
+        tokenizer,
+        lambda: Qwen3Model(config),
+        lambda model: model.layers,
+        ignorable=["lm_head.weight"],
+    )
 
 
 def text_encoder_config(plan: LoadPlan) -> Qwen3Config:
@@ -91,8 +65,3 @@ def text_encoder_config(plan: LoadPlan) -> Qwen3Config:
         rms_norm_eps=RMS_NORM_EPS,
         rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
     )
-
-
-def text_encoder_sources(names: Iterable[str], prefix: str) -> dict[str, TensorSource]:
-    """Module name -> place in the file; the language head of a full model is left out."""
-    return {name[len(prefix) :]: TensorSource(name) for name in names if name.startswith(prefix)}

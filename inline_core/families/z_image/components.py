@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from diffusers import ZImageTransformer2DModel
 
+from inline_core.families import transformer
+from inline_core.families.encoding import reading_one
 from inline_core.families.z_image.denoise import ZImageDenoiser
 from inline_core.families.z_image.family import RULES
 from inline_core.families.z_image.keys import IGNORABLE, adapter_targets, transformer_sources
@@ -18,18 +20,15 @@ from inline_core.loading.adapters import AdaptedModel
 from inline_core.loading.offload import offload
 from inline_core.loading.stream import LoadPlan, fill
 
-__all__ = ["adapted_model", "encode_prompt", "load_denoiser"]
+__all__ = ["adapted_model", "encode", "load_denoiser"]
+
+encode = reading_one(encode_prompt)
 
 
 def adapted_model(plan: LoadPlan) -> AdaptedModel:
     """What adapters can be put on: every linear under its names in all layouts."""
     sources = transformer_sources(plan.logical.tensors, plan.identity.prefix)
-    shapes = {
-        name: (shape[0] // source.parts, *shape[1:])
-        for name, source in sources.items()
-        if len(shape := plan.logical.tensors[source.name].shape) == 2  # noqa: PLR2004 - a matrix
-    }
-    return AdaptedModel(plan.label, RULES.label, adapter_targets(shapes), shapes)
+    return transformer.adapted(plan, RULES.label, sources, adapter_targets)
 
 
 def load_denoiser(plan: LoadPlan) -> ZImageDenoiser:

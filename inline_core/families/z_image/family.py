@@ -8,7 +8,7 @@ from typing import Any, Final
 from inline_core.devices.budget import Workload
 from inline_core.families.text_encoders.qwen3_files import qwen3_4b
 from inline_core.loading.component import Role
-from inline_core.loading.rules import FamilyRules, RequiredFile, Requirement
+from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
 from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.sigmas.tables import FlowTable
@@ -54,7 +54,7 @@ RULES: Final = FamilyRules(
     label="Z-Image",
     vae_family="autoencoder-kl",
     latent_channels=FLUX_SPACE.channels,
-    text_encoder_family="qwen3",
+    text_encoders=(EncoderNeed("qwen3"),),
     defaults=MappingProxyType(
         # The demo is not distilled: a little guidance makes its outlines firmer.
         {"turbo": _defaults(1024), "demo": _defaults(128, 1.0), "tiny": _defaults(128)}
@@ -91,8 +91,10 @@ def workload(size: PassSize) -> Workload:
 Z_IMAGE: Final = ModelFamily(
     rules=RULES,
     space=FLUX_SPACE,
-    table=lambda width, height, steps: FlowTable(3.0),  # noqa: ARG005 - the same for all
+    table=lambda _: FlowTable(3.0),
     size_multiple=16,
     runtime="inline_core.families.z_image.components",
     workload=workload,
+    rank=0,
 )
+FAMILIES: Final = (Z_IMAGE,)

@@ -9,14 +9,14 @@ import torch
 from inline_core.families.encoded_prompt import EncodedPrompt
 
 if TYPE_CHECKING:
-    from inline_core.families.text_encoders.qwen3 import Qwen3Encoder
+    from inline_core.families.text_encoders.loaded import TextEncoder
 
 __all__ = ["EncodedPrompt", "encode_prompt"]
 
 MAX_TOKENS: Final = 512
 
 
-def encode_prompt(encoder: Qwen3Encoder, prompt: str) -> EncodedPrompt:
+def encode_prompt(encoder: TextEncoder, prompt: str) -> EncodedPrompt:
     """Encode one prompt as ZImagePipeline does, without its padding; device thread.
 
     The encoder is causal, so tokens do not see the padding behind them: leaving it out gives the

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from inline_core.devices.worker import DeviceThread
 from inline_core.errors import InlineError, InvalidParam, RunCancelled, Unavailable
@@ -27,6 +27,9 @@ from inline_core.sampling.stepping import Ask, Stepping
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+_VIDEO: Final = 4  # axes of the latents of one video, (channels, frames, height, width)
 
 
 class _AbandonedError(Exception):
@@ -356,6 +359,8 @@ def _preview(
     if encode is None or denoised is None:
         return None
     first = denoised[0]  # (channels, ...)
+    if first.ndim == _VIDEO and first.shape[1] == 1:
+        first = first[:, 0]  # (channels, height, width)
     return lambda: encode(first)
 
 

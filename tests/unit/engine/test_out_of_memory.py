@@ -20,7 +20,7 @@ from tests.unit.server.test_zimage_runs import one_click, pixels
 SIZE: dict[str, Any] = {"width": 64, "height": 64, "steps": 2}
 PLACES: tuple[tuple[Any, str], ...] = (
     (components, "load_denoiser"),
-    (components, "encode_prompt"),
+    (components, "encode"),
     (qwen3, "load_text_encoder"),
     (kl, "load_vae"),
     (kl.VaeRuntime, "decode_raw"),

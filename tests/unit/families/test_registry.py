@@ -15,6 +15,7 @@ from inline_core.families.registry import (
     model_roots,
 )
 from inline_core.loading.component import ComponentRef, Role
+from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.sigmas.tables import FlowTable
 from inline_core.settings import Settings
 
@@ -86,5 +87,5 @@ def test_defaults_of_the_variants() -> None:
         "guidance": 0.0,
         "shift": 3.0,
     }
-    assert family.table(1024, 1024, 8) == FlowTable(3.0)
+    assert family.table(ScheduleFor()) == FlowTable(3.0)
     assert (family.space.scaling, family.space.shift) == (0.3611, 0.1159)

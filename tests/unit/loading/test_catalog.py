@@ -77,12 +77,19 @@ def test_a_file_of_another_role_is_named(models: Path) -> None:
 
 
 def test_another_family_is_named(models: Path) -> None:
-    keys = {"double_blocks.0.img_attn.norm.key_norm.scale": torch.ones(4)}
+    keys = {
+        name: torch.ones(4)
+        for name in (
+            "time_caption_embed.timestep_embedder.linear_1.bias",
+            "ref_image_patch_embedder.weight",
+        )
+    }
     tiny.save(keys, models / "diffusion_models/f.safetensors")
     with pytest.raises(ModelFileInvalid) as caught:
         catalog(models).find(MODEL, "f.safetensors")
-    assert "FLUX.1" in caught.value.message
-    assert "Z-Image or FLUX.2 is needed here" in caught.value.message
+    assert "OmniGen2" in caught.value.message
+    assert "a diffusion model for one of these is needed here" in caught.value.message
+    assert "Z-Image, FLUX.2" in caught.value.message
 
 
 def test_a_name_that_is_not_there(models: Path) -> None:

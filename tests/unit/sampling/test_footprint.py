@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from inline_core.devices.budget import Demand
 from inline_core.devices.ladder import make_plan
 from inline_core.families.autoencoders.kl import VaeRuntime
-from inline_core.families.text_encoders.qwen3 import Qwen3Encoder
+from inline_core.families.text_encoders.loaded import TextEncoder
 from inline_core.families.z_image.denoise import ZImageDenoiser
 from inline_core.families.z_image.family import FLUX_SPACE, workload
 from inline_core.families.z_image.text import EncodedPrompt, encode_prompt
@@ -137,6 +137,6 @@ def test_a_small_vae_really_takes_that() -> None:
 
 
 def test_a_small_text_encoder_really_takes_that() -> None:
-    encoder = Qwen3Encoder(tiny.text_encoder(), tiny.tokenizer(), "cpu", Interruption([]))
+    encoder = TextEncoder(tiny.text_encoder(), tiny.tokenizer(), "cpu", Interruption([]))
     measured = peak_bytes(lambda: encode_prompt(encoder, "a red circle " * 100))
     assert measured <= 4 * encoder_values(512, tiny.CAP_FEAT_DIM, 3) <= 2 * measured

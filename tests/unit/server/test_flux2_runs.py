@@ -21,6 +21,7 @@ from inline_core.families.flux2.family import FLUX_2
 from inline_core.families.registry import open_catalog
 from inline_core.loading.component import Role
 from inline_core.nodes.generate_flux2 import _of_variant
+from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.sigmas.schedules import sigmas_for
 from inline_core.sampling.values import Latent
@@ -214,7 +215,7 @@ def test_the_simple_schedule_is_that_of_the_pipeline(steps: int, size: tuple[int
     tokens = size[0] * size[1] // 256
     times = np.linspace(1.0, 1 / steps, steps)
     scheduler.set_timesteps(sigmas=times, mu=compute_empirical_mu(tokens, steps))
-    ours = torch.tensor(sigmas_for("simple", steps, FLUX_2.table(*size, steps)))
+    ours = torch.tensor(sigmas_for("simple", steps, FLUX_2.table(ScheduleFor("", *size, steps))))
     assert (ours - scheduler.sigmas).abs().max() <= 2e-5
 
 

@@ -91,7 +91,7 @@ def test_every_vae_layout_gives_the_same_weights(tmp_path: Path, layout: str) ->
     runtime = load_vae(plan_of(path), FLUX_SPACE)
     loaded = runtime._model.state_dict()
     assert all(torch.equal(loaded[name], t) for name, t in model.state_dict().items())
-    assert runtime._scaling == (0.5 if layout == "ldm-with-config" else 0.3611)
+    assert runtime.scaling == (0.5 if layout == "ldm-with-config" else 0.3611)
 
 
 def test_a_decoder_alone_is_refused(tmp_path: Path) -> None:

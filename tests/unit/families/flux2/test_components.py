@@ -12,7 +12,7 @@ from inline_core.devices.placement import Placement
 from inline_core.families.encoded_prompt import EncodedPrompt
 from inline_core.families.flux2.components import adapted_model, load_denoiser
 from inline_core.families.flux2.family import FLUX_2, workload
-from inline_core.families.flux2.keys import transformer_sources
+from inline_core.families.flux2.keys import TABLE
 from inline_core.sampling.family import PassSize
 from tests import tiny, tiny_flux2
 from tests.plans import plan_of, plan_of_shapes
@@ -40,7 +40,7 @@ def test_the_real_sizes_come_out_of_their_headers(layout: str, variant: str) -> 
     assert (found.geometry["in_channels"], found.geometry["cap_feat_dim"]) == (32, features)
     with torch.device("meta"):
         built: Any = Flux2Transformer2DModel(**found.config)
-    sources = transformer_sources(plan.files.tensors, found.prefix)
+    sources = TABLE.sources(plan.files.tensors, found.prefix)
     wanted = {name: tuple(p.shape) for name, p in built.named_parameters()}
     assert wanted == {name: tuple(p.shape) for name, p in real.named_parameters()}
     assert wanted.keys() == sources.keys()
@@ -57,7 +57,7 @@ def test_names_and_rows_agree_with_the_converter_of_diffusers(tmp_path: Path) ->
     state = tiny_flux2.transformer(guidance_embeds=True).state_dict()
     keys = tiny_flux2.original_keys(state)
     converted = convert_flux2_transformer_checkpoint_to_diffusers(dict(keys))
-    assert converted.keys() == transformer_sources(keys, "").keys()
+    assert converted.keys() == TABLE.sources(keys, "").keys()
     file = tiny.save(keys, tmp_path / "f.safetensors")
     loaded = load_denoiser(plan_of(file)).module.state_dict()
     for name, tensor in converted.items():

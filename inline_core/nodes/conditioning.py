@@ -1,0 +1,55 @@
+"""What a model is given beside a prompt: parts of pictures to fill, choices of its text encoder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+
+from inline_core.errors import InvalidParam
+from inline_core.graph.ports import PortKind
+from inline_core.loading.component import ComponentRef
+from inline_core.media.values import Image, ImageBatch, Mask
+from inline_core.nodes.base import NodeContext, Port, node
+from inline_core.nodes.latent import single_image
+from inline_core.sampling.values import Conditioning
+
+_HALF = 128  # masks count from here, as the reference pipelines binarise them
+
+
+@node(
+    "conditioning/inpaint",
+    title="Fill Conditioning",
+    category="Conditioning",
+    icon="image",
+    outputs=[Port(PortKind.CONDITIONING)],
+    needs=["torch"],
+)
+def inpaint(
+    ctx: NodeContext,
+    conditioning: Conditioning,
+    vae: Annotated[ComponentRef, Port(PortKind.VAE, "VAE")],
+    image: Image | ImageBatch,
+    mask: Mask,
+) -> Conditioning:
+    """Show a model that was trained for it (FLUX.1 Fill) a picture and which part of it to fill.
+
+    The masked part is grey before it is encoded, as the model never sees what is there.  The mask
+    must have the size of the picture.
+    Raises: InvalidParam, ModelFileInvalid.
+    """
+    picture = single_image(ctx, image)
+    if mask.values.shape != (picture.height, picture.width):
+        height, width = mask.values.shape
+        message = (
+            f"the mask is {width}x{height} and the picture {picture.width}x{picture.height}: "
+            "bring them to one size first"
+        )
+        raise InvalidParam(message, port="mask")
+    inside = mask.values >= _HALF  # (height, width)
+    pixels = picture.pixels[:, :, :3].astype(np.float32) / 255.0  # (height, width, 3)
+    pixels[inside] = 0.5
+    latent = ctx.render.encode_pixels(vae, pixels, ctx)
+    shown = replace(latent, mask=np.where(inside, np.uint8(255), np.uint8(0)))
+    return replace(conditioning, references=(*conditioning.references, shown))

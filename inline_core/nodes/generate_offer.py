@@ -1,0 +1,284 @@
+"""One-click nodes made from what a family offers, of the same primitives as any graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from inline_core.errors import InvalidParam
+from inline_core.graph.ports import PortKind
+from inline_core.graph.spec import NodeSpec, PortSpec
+from inline_core.loading.component import LoraRef
+from inline_core.media.values import Clip, Image, ImageBatch, Mask
+from inline_core.nodes.base import NodeContext
+from inline_core.nodes.conditioning import inpaint
+from inline_core.nodes.fitting import fitted, fitted_mask
+from inline_core.nodes.latent import noise_mask, single_image
+from inline_core.nodes.load import with_adapters
+from inline_core.nodes.offer_params import OPTIONAL_PORTS, offer_params
+from inline_core.nodes.one_click import Parts, decoded, described, parts_of, snapped
+from inline_core.nodes.sample import run_job
+from inline_core.sampling.family import ModelFamily
+from inline_core.sampling.job import SampleJob
+from inline_core.sampling.offer import Offer
+from inline_core.sampling.values import Conditioning, Latent
+
+_ENCODER_PARAMS: Final = ("text_encoder", "text_encoder_2", "text_encoder_3")
+
+
+def node_of(family: ModelFamily, offer: Offer) -> NodeSpec:
+    """The node type of an offer."""
+    video = offer.output.startswith("video")
+    return NodeSpec(
+        type=offer.type,
+        title=offer.title,
+        category="Generate",
+        icon="film" if video else "wand",
+        inputs=tuple(_inputs(offer)),
+        outputs=tuple(_outputs(offer)),
+        params=offer_params(family, offer),
+        run=_Run(family, offer),
+        doc=_doc(family, offer),
+        output_kind="video" if video else "audio" if offer.output == "audio" else "image",
+        family=family.name,
+        needs=("torch",),
+    )
+
+
+def _inputs(offer: Offer) -> list[PortSpec]:
+    ports = [PortSpec("prompt", "Prompt", PortKind.TEXT, required=True), *OPTIONAL_PORTS]
+    if "references" in offer.takes:
+        ports.append(PortSpec("image", "Reference image(s)", PortKind.IMAGES))
+    if "image" in offer.takes:
+        ports.append(PortSpec("image", "Image (img2img)", PortKind.IMAGE))
+    if "mask" in offer.takes:
+        ports.append(PortSpec("mask", "Mask (inpaint)", PortKind.MASK))
+    if "inpaint" in offer.takes:
+        ports.append(PortSpec("image", "Image", PortKind.IMAGE, required=True))
+        ports.append(PortSpec("mask", "Mask", PortKind.MASK, required=True))
+    known = [absent for absent in offer.absent if absent.kind]
+    return [*ports, *(PortSpec(item.key, item.label, PortKind(item.kind)) for item in known)]
+
+
+def _outputs(offer: Offer) -> list[PortSpec]:
+    kinds = {
+        "image": [PortKind.IMAGE],
+        "video": [PortKind.VIDEO],
+        "audio": [PortKind.AUDIO],
+        "video+audio": [PortKind.VIDEO, PortKind.AUDIO],
+    }[offer.output]
+    return [PortSpec(kind.value, kind.value.capitalize(), kind) for kind in kinds]
+
+
+def _doc(family: ModelFamily, offer: Offer) -> str:
+    what = {"image": "a picture", "video": "a video", "audio": "sound"}
+    made = what.get(offer.output, "a video with its sound")
+    lines = [f"Make {made} from a prompt with {family.rules.label}."]
+    lines.append("Steps 0 and guidance -1 take what the model is usually run with.")
+    if "references" in offer.takes:
+        lines.append(f"It looks at up to {offer.references} pictures.")
+    if "image" in offer.takes:
+        lines.append(
+            "With `image` wired it starts from that picture; `strength` is how much is new."
+        )
+    if "inpaint" in offer.takes:
+        lines.append("The masked part of `image` is made anew.")
+    lines.append(
+        "Raises: ModelFileMissing, ModelFileInvalid, InvalidParam, NotFinite, OutOfMemory."
+    )
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Runs one offer; called by the engine with the values of ports and params."""
+
+    family: ModelFamily
+    offer: Offer
+
+    def __call__(
+        self, ctx: NodeContext, inputs: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Make one result.  Raises: InlineError."""
+        _refuse_absent(self.offer, inputs, params)
+        parts = self._parts(ctx, inputs, params)
+        lora: Sequence[LoraRef] | None = inputs.get("lora")
+        if lora:
+            parts = (with_adapters(parts[0], lora), parts[1], parts[2])
+        usual = {**self.offer.usual, **ctx.components.defaults_of(parts[0])}
+        prompt = str(inputs["prompt"])
+        positive = self._conditioning(parts, params, usual, prompt)
+        ctx.render.encode_text(positive, ctx)
+        start = _Start(ctx, self.family, self.offer, parts, usual, inputs, params)
+        positive = start.looking_at(positive)
+        latent = start.latent(positive)
+        if "inpaint" in self.offer.takes:
+            image, mask = start.picture(inputs["image"]), inputs["mask"]
+            fitting = fitted_mask(mask, inputs["image"], self.family.size_multiple)
+            positive = inpaint(ctx, positive, parts[1], image, fitting)
+        result = run_job(ctx, self._job(parts, params, usual, positive, latent, inputs)).latent
+        if self.offer.output == "image":
+            return {"image": decoded(ctx, parts, result, prompt, lora)}
+        clips: tuple[Clip, ...] = ctx.render.decode_clips(parts[1], result, ctx)
+        described(ctx, parts, prompt, lora)
+        return {"video": clips[0]}
+
+    def _parts(
+        self, ctx: NodeContext, inputs: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Parts:
+        offer = self.offer
+        wired = (inputs.get("model"), inputs.get("vae"), inputs.get("text_encoder"))
+        encoders = [str(params.get(key) or "") for key in _ENCODER_PARAMS]
+        names = (str(params["model"] or ""), str(params["vae"] or ""), encoders[0])
+        preferred = str(params.get("variant") or (offer.variants[0] if offer.variants else ""))
+        model, vae, encoder = parts_of(
+            ctx, self.family.name, wired, names, preferred, tuple(encoders[1:])
+        )
+        told = str(params.get("variant") or offer.assumed)
+        if offer.variants and model.variant and model.variant not in (*offer.variants, told):
+            message = (
+                f"{model.name} is {self.family.rules.label} {model.variant}; {offer.title} needs "
+                f"{' or '.join(offer.variants)}: pick another model or another node"
+            )
+            raise InvalidParam(message, param="model")
+        return (replace(model, variant=told) if told else model), vae, encoder
+
+    def _conditioning(
+        self, parts: Parts, params: Mapping[str, Any], usual: Mapping[str, Any], prompt: str
+    ) -> Conditioning:
+        keys = sorted(choice.key for choice in self.offer.choices)
+        options = tuple((key, params[key]) for key in keys)
+        guidance = None
+        if self.offer.guidance == "input":
+            wanted = float(params["guidance"])
+            found = usual.get("guidance") if wanted < 0 else wanted
+            guidance = None if found is None else float(found)
+        return Conditioning(prompt, parts[2], guidance=guidance, options=options)
+
+    def _job(
+        self,
+        parts: Parts,
+        params: Mapping[str, Any],
+        usual: Mapping[str, Any],
+        positive: Conditioning,
+        latent: Latent,
+        inputs: Mapping[str, Any],
+    ) -> SampleJob:
+        offer = self.offer
+        key = "cfg" if offer.guidance == "input" else "guidance"
+        none = 0.0 if offer.guidance == "above_one" else 1.0
+        wanted = float(params.get(key, none))
+        cfg = float(usual.get(key, none)) if wanted < 0 else wanted
+        cfg += 1.0 - none
+        negative = None
+        if cfg > 1:
+            words = str(params.get("negative_prompt") or "")
+            negative = replace(positive, prompt=words)
+        starts = "image" in offer.takes and inputs.get("image") is not None
+        return SampleJob(
+            model=parts[0],
+            positive=positive,
+            negative=negative,
+            latent=latent,
+            steps=int(params["steps"]) or int(usual["steps"]),
+            cfg=max(cfg, 1.0),
+            sampler=str(params["sampler"]),
+            scheduler=str(params["scheduler"]),
+            seed=int(params["seed"]),
+            denoise=float(params["strength"]) if starts else 1.0,
+        )
+
+
+def _refuse_absent(offer: Offer, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    for absent in offer.absent:
+        value = inputs.get(absent.key) if absent.kind else params.get(absent.key)
+        if value is None or value == "":
+            continue
+        how = f"unwire '{absent.key}'" if absent.kind else f"clear '{absent.key}'"
+        message = f"{absent.label} is not available for {offer.title} in this release: {how}"
+        if absent.kind:
+            raise InvalidParam(message, port=absent.key)
+        raise InvalidParam(message, param=absent.key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a run starts from: pictures that are wired, sizes that are asked for."""
+
+    ctx: NodeContext
+    family: ModelFamily
+    offer: Offer
+    parts: Parts
+    usual: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    params: Mapping[str, Any]
+
+    def looking_at(self, conditioning: Conditioning) -> Conditioning:
+        """The conditioning with the reference images that are wired."""
+        offer = self.offer
+        images: Sequence[Image] = self.inputs.get("image") or ()
+        if "references" not in offer.takes or not images:
+            return conditioning
+        if len(images) > offer.references:
+            message = (
+                f"{len(images)} reference images are wired; {offer.title} looks at "
+                f"{offer.references} at most"
+            )
+            raise InvalidParam(message, port="image")
+        vae = self.parts[1]
+        latents = [
+            self.ctx.render.encode_image(vae, offer.reference(image), self.ctx) for image in images
+        ]
+        shown = () if offer.picture is None else tuple(offer.picture(image) for image in images)
+        return replace(conditioning, references=tuple(latents), pictures=shown)
+
+    def latent(self, positive: Conditioning) -> Latent:
+        """The latent to be sampled: empty, or the picture that is wired."""
+        image: Image | ImageBatch | None = self.inputs.get("image")
+        mask: Mask | None = self.inputs.get("mask") if "mask" in self.offer.takes else None
+        if mask is not None and image is None:
+            message = "a mask needs a picture to keep: wire 'image' too, or unwire 'mask'"
+            raise InvalidParam(message, port="mask")
+        if "image" not in self.offer.takes or image is None:
+            return self._empty(positive)
+        first = single_image(self.ctx, image)
+        latent = self.ctx.render.encode_image(self.parts[1], self.picture(first), self.ctx)
+        if mask is not None:
+            fitting = fitted_mask(mask, first, self.family.size_multiple)
+            latent = noise_mask(self.ctx, latent, fitting)
+        return latent
+
+    def picture(self, image: Image | ImageBatch) -> Image:
+        """A wired picture whose sides the model can have."""
+        first = single_image(self.ctx, image)
+        return fitted(self.ctx, first, self.family.size_multiple)
+
+    def _empty(self, positive: Conditioning) -> Latent:
+        width, height = self._size(positive)
+        frames = 1
+        if self.offer.output.startswith("video"):
+            wanted = int(self.params["frames"]) or int(self.usual["frames"])
+            multiple = self.family.frame_multiple
+            frames = max((wanted - 1) // multiple, 0) * multiple + 1
+            if frames != wanted:
+                self.ctx.warn(
+                    f"frames {wanted} is not one more than a multiple of {multiple}; {frames} was "
+                    "used."
+                )
+        fps = float(self.params.get("fps") or self.offer.fps)
+        return Latent(width, height, frames=frames, fps=fps)
+
+    def _size(self, positive: Conditioning) -> tuple[int, int]:
+        multiple = self.family.size_multiple
+        sides = []
+        if "inpaint" in self.offer.takes:
+            picture = self.picture(self.inputs["image"])
+            return picture.width, picture.height
+        for name in ("width", "height"):
+            value = int(self.params[name])
+            if not value and positive.references:
+                value = int(getattr(positive.references[0], name))
+            value = value or int(self.usual[name])
+            sides.append(snapped(self.ctx, name, value, multiple))
+        return sides[0], sides[1]

@@ -1,0 +1,158 @@
+"""Ports and params of the one-click nodes that are made from offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from inline_core.graph.ports import PortKind
+from inline_core.graph.spec import Option, ParamKind, ParamSpec, PortSpec, Widget
+from inline_core.nodes.sample import SAMPLERS, SCHEDULERS
+from inline_core.sampling.family import ModelFamily
+from inline_core.sampling.offer import Choice, Offer
+
+OPTIONAL_PORTS: Final = (
+    PortSpec("model", "Diffusion model", PortKind.MODEL),
+    PortSpec("vae", "VAE", PortKind.VAE),
+    PortSpec("text_encoder", "Text encoder", PortKind.TEXT_ENCODER),
+    PortSpec("lora", "LoRA", PortKind.LORA),
+)
+_MOST_FRAMES: Final = 2000
+
+
+def offer_params(family: ModelFamily, offer: Offer) -> tuple[ParamSpec, ...]:
+    """All params of an offer's node, in the order they are shown."""
+    return (
+        *_words(offer),
+        *_sizes(family, offer),
+        *_sampling(offer),
+        *(_choice(choice) for choice in (*offer.choices, *offer.idle)),
+        ParamSpec("seed", "Seed (-1 = random)", "seed", "seed", -1, integer=True),
+        *_files(family, offer),
+    )
+
+
+def _words(offer: Offer) -> Iterator[ParamSpec]:
+    if offer.negative:
+        yield ParamSpec("negative_prompt", "Negative prompt", "textarea", "text", "")
+
+
+def _sizes(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
+    first = next(iter(family.rules.defaults.values()), {})
+    least, most = offer.size
+    step = max(family.size_multiple, 8)
+    follows = "references" in offer.takes
+    for name in ("width", "height"):
+        if "inpaint" in offer.takes:
+            continue
+        label = f"{name.capitalize()} (0 = from the first picture)" if follows else ""
+        yield _number(
+            name,
+            label,
+            0 if follows else {**offer.usual, **first}.get(name, 1024),
+            (0 if follows else least, most, step),
+            variant_default=None if follows else name,
+        )
+    if offer.output.startswith("video"):
+        span = (0, _MOST_FRAMES, family.frame_multiple)
+        yield _number("frames", "Frames (0 = from model)", 0, span)
+    if offer.fps_free:
+        yield _number("fps", "Frames a second", offer.fps, (1.0, 120.0, 1.0))
+
+
+def _sampling(offer: Offer) -> Iterator[ParamSpec]:
+    stated = offer.stated
+    if "steps" in stated:
+        yield _number("steps", "", int(stated["steps"]), (1, 200, 1))
+    else:
+        yield _number("steps", "Steps (0 = from model)", 0, (0, 200, 1))
+    if "guidance" in stated:
+        yield _number("guidance", "Guidance (CFG)", stated["guidance"], (0.0, 30.0, 0.1))
+    elif offer.guidance != "none":
+        yield _number("guidance", "Guidance (-1 = from model)", -1.0, (-1.0, 30.0, 0.1))
+    if offer.guidance == "input":
+        label = "CFG with a negative prompt (-1 = from model)"
+        yield _number("cfg", label, -1.0, (-1.0, 30.0, 0.1), advanced=True)
+    for key, default, options in (
+        ("sampler", offer.sampler, SAMPLERS),
+        ("scheduler", offer.scheduler, SCHEDULERS),
+    ):
+        choices = tuple(Option(value, label) for value, label in options)
+        label = key.capitalize()
+        yield ParamSpec(key, label, "select", "enum", default, options=choices, advanced=True)
+    if "image" in offer.takes:
+        yield _number("strength", "Denoise strength", 0.6, (0.0, 1.0, 0.05), advanced=True)
+
+
+def _files(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
+    if offer.told:
+        told = tuple(Option(value, label) for value, label in offer.told)
+        choices = (Option("", "From the file"), *told)
+        yield ParamSpec(
+            "variant", "Model variant", "select", "enum", "", options=choices, advanced=True
+        )
+    yield _file("model", "Diffusion model", "diffusion_models")
+    count = len(family.rules.text_encoders)
+    for index in range(count):
+        key = "text_encoder" if index == 0 else f"text_encoder_{index + 1}"
+        label = "Text encoder" if index == 0 else f"Text encoder {index + 1}"
+        yield _file(key, label, "text_encoders")
+    yield _file("vae", "VAE", "vae")
+    for absent in offer.absent:
+        if not absent.kind:
+            yield _file(absent.key, absent.label, absent.category)
+
+
+def _number(
+    key: str,
+    label: str,
+    default: float,
+    span: tuple[float, float, float],
+    *,
+    advanced: bool = False,
+    variant_default: str | None = None,
+) -> ParamSpec:
+    low, high, step = span
+    return ParamSpec(
+        key,
+        label or key.capitalize(),
+        "number",
+        "number",
+        default,
+        min=low,
+        max=high,
+        step=step,
+        integer=isinstance(default, int),
+        advanced=advanced,
+        variant_default=variant_default,
+    )
+
+
+def _file(key: str, label: str, category: str) -> ParamSpec:
+    return ParamSpec(key, label, "select", "model", "", options_from=category, advanced=True)
+
+
+def _choice(choice: Choice) -> ParamSpec:
+    widget: Widget
+    kind: ParamKind
+    default: Any = choice.default
+    if choice.options:
+        widget, kind = "select", "enum"
+    elif isinstance(default, bool):
+        widget, kind = "boolean", "boolean"
+    elif isinstance(default, int | float):
+        widget, kind = "number", "number"
+    else:
+        widget, kind = ("textarea", "text") if choice.multiline else ("text", "string")
+    return ParamSpec(
+        choice.key,
+        choice.label or choice.key.replace("_", " ").capitalize(),
+        widget,
+        kind,
+        default,
+        min=choice.minimum,
+        max=choice.maximum,
+        step=choice.step,
+        options=tuple(Option(value, value) for value in choice.options),
+        integer=isinstance(default, int) and not isinstance(default, bool),
+    )

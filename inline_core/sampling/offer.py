@@ -1,0 +1,96 @@
+"""One-click nodes as families offer them: names, ports and defaults.  `nodes` makes them.
+
+Plain data without torch, so that a family's folder is all that a new family needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inline_core.media.values import Image
+
+Output = Literal["image", "video", "audio", "video+audio"]
+# What can be wired beside the prompt: `image` starts from a picture, `mask` makes a part of it
+# anew, `references` are looked at, `inpaint` gives picture and mask to a model trained for that.
+Takes = Literal["image", "mask", "references", "inpaint"]
+Resize = Callable[[Image], Image]
+
+
+def unchanged(image: Image) -> Image:
+    """The picture as it is."""
+    return image
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A param of its own that goes to the text encoder: clip skip, lyrics, beats per minute.
+
+    `default` decides the kind (bool, int, float or str); `options` are what can be picked.
+    """
+
+    key: str
+    default: bool | float | str
+    label: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    step: float | None = None
+    options: tuple[str, ...] = ()
+    multiline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A port or a param that clients know and this release cannot serve: refused, not ignored.
+
+    `kind` is the kind of the port ("": a param, which takes the name of a file of `category`).
+    """
+
+    key: str
+    label: str
+    kind: str = ""
+    category: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One one-click node of a family.
+
+    `type` and `title` are those of the node.  `variants` are the variants of the diffusion model it
+    is for, the first being preferred (none: all); `told` are variants that the user may pick where
+    files do not tell, as (value, label), and `assumed` the one that holds without a pick.
+    `guidance` says whether that param is the scale of classifier-free guidance (`cfg`, 1: none),
+    what is added to 1 for that scale (`above_one`, 0: none), or an input of the model (`input`),
+    which then has `cfg` as a param too.  `negative` adds a negative prompt.
+    Steps, guidance, sizes and frames come from `FamilyRules.defaults`, by variant; `sampler` and
+    `scheduler` are the usual ones.  `size` is the smallest and largest side.
+    `reference` brings a reference image to the size the VAE gets, `picture` to the one the text
+    encoder gets (None: it looks at none); at most `references` are taken.  `choices` are further
+    params.  `fps` of a video is a param where `fps_free`, else fixed.  `stated` are steps and
+    guidance that the node states as numbers of its own, where they are not left to the model;
+    `absent` is what it knows and refuses, and `idle` are params that only matter with that.
+    """
+
+    type: str
+    title: str
+    output: Output = "image"
+    takes: tuple[Takes, ...] = ()
+    variants: tuple[str, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
+    assumed: str = ""
+    guidance: Literal["cfg", "above_one", "input", "none"] = "cfg"
+    negative: bool = True
+    sampler: str = "euler"
+    scheduler: str = "simple"
+    size: tuple[int, int] = (64, 4096)
+    references: int = 0
+    reference: Resize = unchanged
+    picture: Resize | None = None
+    choices: tuple[Choice, ...] = ()
+    fps: float = 0.0
+    fps_free: bool = False
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    stated: Mapping[str, float] = field(default_factory=dict)
+    absent: tuple[Absent, ...] = ()
+    idle: tuple[Choice, ...] = ()
