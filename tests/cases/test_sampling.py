@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from inline_core.engine import saving
+from inline_core.engine import take_files
 from inline_core.loading.interruption import Interruption
 from inline_core.loading.reader import TensorReader
 from inline_core.media.png import encode_png, read_provenance
@@ -178,7 +178,7 @@ def test_q04_cancel_while_the_file_is_written(
     before = picture(server)
     held = Held(1)
     with monkeypatch.context() as patch:
-        patch.setattr(saving, "encode_png", held.around(encode_png))
+        patch.setattr(take_files, "encode_png", held.around(encode_png))
         run_id = begin(server, one_click(seed=99))
         assert held.reached.wait(20)
         assert server.http.delete(f"/v1/runs/{run_id}").status_code < 300

@@ -255,8 +255,8 @@ def test_pickers_list_the_files_that_fit(tiny_server: LiveServer) -> None:
         for param in model["params"] if model["type"] in ours else ():
             mine = next(p for p in ours[model["type"]]["params"] if p["key"] == param["key"])
             assert mine.get("optionsFrom") == param.get("optionsFrom")
-            # No FLUX.2 file is there, and ours offers those that fit only.
-            other = model["type"] == "black-forest-labs/flux-2"
+            # No file of these families is there, and ours offers those that fit only.
+            other = model["type"].startswith(("black-forest-labs/", "krea/"))
             if param.get("optionsFrom") in {"diffusion_models", "vae"} and not other:
                 assert_same_shape(param["options"], mine["options"])
                 assert mine["default"] == "", FAULTS["models_with_files", "default"]
