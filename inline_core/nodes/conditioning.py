@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -16,6 +17,34 @@ from inline_core.nodes.latent import single_image
 from inline_core.sampling.values import Conditioning
 
 _HALF = 128  # masks count from here, as the reference pipelines binarise them
+
+
+@node(
+    "encode/text-with-images",
+    title="Encode Text with Images",
+    category="Conditioning",
+    icon="type",
+    outputs=[Port(PortKind.CONDITIONING)],
+    needs=["torch"],
+)
+def encode_with_images(
+    ctx: NodeContext,
+    text_encoder: Annotated[ComponentRef, Port(PortKind.TEXT_ENCODER)],
+    prompt: str,
+    images: Annotated[Sequence[Image] | None, Port(PortKind.IMAGES, "Images")] = None,
+    *,
+    numbered: bool = True,
+) -> Conditioning:
+    """Encode a prompt with a text encoder that also looks at pictures (Qwen-Image-Edit).
+
+    It sees them in the size they have.  `numbered` calls them Picture 1, 2, ... as Edit-Plus was
+    trained; the first Qwen-Image-Edit knows one picture without a number.
+    Raises: ModelFileInvalid.
+    """
+    options = () if numbered else (("one_picture", True),)
+    conditioning = Conditioning(prompt, text_encoder, pictures=tuple(images or ()), options=options)
+    ctx.render.encode_text(conditioning, ctx)
+    return conditioning
 
 
 @node(

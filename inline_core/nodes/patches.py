@@ -16,6 +16,7 @@ from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.patches import (
     FluxShift,
     GuidanceInterval,
+    KeepLength,
     NormaliseGuidance,
     RescaleGuidance,
     Shift,
@@ -93,6 +94,26 @@ def normalise(
 ) -> ComponentRef:
     """Let the guided estimate be no longer than the positive one, times `strength`."""
     return _patched(ctx, model, NormaliseGuidance(strength))
+
+
+@node(
+    "guidance/keep-length",
+    title="Keep Length of Guidance",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def keep_length(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    side: Annotated[int, Param(label="Latents of a token", min=1, max=4, step=1)] = 2,
+) -> ComponentRef:
+    """Give the guided velocity of each token the length of the positive one.
+
+    As Qwen-Image is guided by its reference; its one-click nodes have it on.
+    """
+    return _patched(ctx, model, KeepLength(side), flow_only=True)
 
 
 @node(

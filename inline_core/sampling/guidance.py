@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from inline_core.errors import InvalidParam
 from inline_core.sampling.patches import (
     GuidanceInterval,
+    KeepLength,
     NormaliseGuidance,
     RescaleGuidance,
     SkipLayers,
@@ -68,6 +69,7 @@ class Guidance:
     nested: bool = False
     rescale: float = 0.0
     norm: float = 0.0
+    token_side: int = 0
     intervals: tuple[tuple[_Span, float], ...] = ()
     skips: tuple[tuple[_Span, SkipLayers], ...] = ()
 
@@ -111,6 +113,8 @@ class Guidance:
                 guided = rescaled(guided, positive, latents, sigma, self.rescale, flow=self.flow)
             if self.norm:
                 guided = normalised(guided, positive, self.norm)
+            if self.token_side:
+                guided = of_same_length(guided, positive, latents, self.token_side)
         skip = self.skip_at(sigma)
         if skip is not None:
             # Skip-layer guidance (Stability AI 2024, SD3.5): away from the weakened model.
@@ -135,6 +139,7 @@ def guidance_of(job: SampleJob, table: SigmaTable) -> Guidance:
     patches = job.model.patches
     rescale = last(patches, RescaleGuidance)
     norm = last(patches, NormaliseGuidance)
+    length = last(patches, KeepLength)
     if job.second is not None and job.dual_style not in DUAL_STYLES:
         message = f"unknown style {job.dual_style!r}: use one of {', '.join(DUAL_STYLES)}"
         raise InvalidParam(message, param="style")
@@ -146,6 +151,7 @@ def guidance_of(job: SampleJob, table: SigmaTable) -> Guidance:
         nested=job.dual_style == "nested",
         rescale=rescale.multiplier if rescale else 0.0,
         norm=norm.strength if norm else 0.0,
+        token_side=length.side if length else 0,
         intervals=tuple(
             (_Span.of(table, patch.start_percent, patch.end_percent), patch.cfg)
             for patch in every(patches, GuidanceInterval)
@@ -209,3 +215,23 @@ def normalised(guided: Tensor, positive: Tensor, strength: float) -> Tensor:
     ratio = positive.norm(dim=1, keepdim=True) / guided.norm(dim=1, keepdim=True).clamp_min(_TINY)
     result: Tensor = guided * ratio.clamp(max=1.0) * strength  # (pictures, channels, ...)
     return result
+
+
+def of_same_length(guided: Tensor, positive: Tensor, latents: Tensor, side: int) -> Tensor:
+    """The guided estimate whose velocity has, in each token, the length of the positive one.
+
+    The velocity of a flow model is (x - x0) / sigma; the factor 1 / sigma drops out.  Tokens are
+    `side` x `side` latents (..., height, width); source: QwenImagePipeline of diffusers.
+    """
+    wanted, given = latents - positive, latents - guided
+    ratio = _token_length(wanted, side) / _token_length(given, side).clamp_min(_TINY)
+    return latents - given * ratio
+
+
+def _token_length(velocity: Tensor, side: int) -> Tensor:
+    """Length over channels and the latents of a token, (pictures, 1, ..., height, width)."""
+    squares = velocity.square().sum(dim=1, keepdim=True)  # (pictures, 1, ..., height, width)
+    *outer, height, width = squares.shape
+    tokens = squares.reshape(*outer, height // side, side, width // side, side)
+    length = tokens.sum(dim=(-3, -1)).sqrt()  # (pictures, 1, ..., height / side, width / side)
+    return length.repeat_interleave(side, -2).repeat_interleave(side, -1)

@@ -44,6 +44,16 @@ class NormaliseGuidance(Patch):
 
 
 @dataclass(frozen=True, slots=True)
+class KeepLength(Patch):
+    """Give the guided velocity, token by token, the length of the positive one.
+
+    A token is `side` x `side` latents; as the pipelines of Qwen-Image guide.
+    """
+
+    side: int = 2
+
+
+@dataclass(frozen=True, slots=True)
 class GuidanceInterval(Patch):
     """Another guidance scale between two percents of the sampling; 1 means none there."""
 

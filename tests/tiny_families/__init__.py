@@ -2,7 +2,8 @@
 
 A module has `NAME` (the family), `save_models(folder)`, which writes a models folder that holds
 nothing but this family, `RUNS` (one-click runs over the wire) and `pipeline()`, diffusers' own
-pipeline on the same weights.
+pipeline on the same weights.  `SMALLER` may hold (name of a constant, value) that runs are made with,
+where a family brings pictures to a megapixel by itself.
 """
 
 from __future__ import annotations

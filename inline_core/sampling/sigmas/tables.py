@@ -52,14 +52,17 @@ class SigmaTable(Protocol):
 class FlowTable:
     """A flow model with sigma(t) = a t / (1 + (a - 1) t), t in 0..1, a = `shift` above 0.
 
-    `multiplier` scales t to the timestep the model is fed with (1000 for SD3 and Wan, 1 for
-    Z-Image, Lumina and AuraFlow); it has `size` entries.  Esser et al. 2024, "Scaling Rectified
-    Flow Transformers", section 5.3.2.
+    `stretch` other than 1 pulls all of them towards or away from 1: 1 - (1 - sigma) stretch, so
+    that a schedule ends where the model was trained to end (`terminal_stretch`).  `multiplier`
+    scales t to the timestep the model is fed with (1000 for SD3 and Wan, 1 for Z-Image, Lumina and
+    AuraFlow); it has `size` entries.  Esser et al. 2024, "Scaling Rectified Flow Transformers",
+    section 5.3.2.
     """
 
     shift: float = 1.0
     multiplier: float = 1.0
     size: int = FLOW_SIZE
+    stretch: float = 1.0
 
     @property
     def flow(self) -> bool:
@@ -70,7 +73,7 @@ class FlowTable:
         return self.size
 
     def __getitem__(self, index: int) -> float:
-        return _shifted(self.shift, (_place(index, self.size) + 1) / self.size)
+        return self._at((_place(index, self.size) + 1) / self.size)
 
     @property
     def smallest(self) -> float:
@@ -84,7 +87,7 @@ class FlowTable:
 
     def sigma(self, timestep: float) -> float:
         """Sigma at `timestep` in 0..multiplier."""
-        return _shifted(self.shift, timestep / self.multiplier)
+        return self._at(timestep / self.multiplier)
 
     def timestep(self, sigma: float) -> float:
         """The timestep the model is fed with: sigma itself, scaled."""
@@ -92,7 +95,11 @@ class FlowTable:
 
     def sigma_at(self, percent: float) -> float:
         """Sigma when `percent` (0..1) of the sampling is done: 1 at 0, 0 at 1."""
-        return _shifted(self.shift, 1 - min(max(percent, 0.0), 1.0))
+        return 0.0 if percent >= 1 else self._at(1 - max(percent, 0.0))
+
+    def _at(self, time: float) -> float:
+        sigma = _shifted(self.shift, time)
+        return sigma if self.stretch == 1.0 else 1.0 - (1.0 - sigma) * self.stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +176,15 @@ def flux_table(mu: float, size: int = FLUX_SIZE) -> FlowTable:
     `mu` grows with the picture (`flux_mu`).
     """
     return FlowTable(math.exp(mu), size=size)
+
+
+def terminal_stretch(shift: float, steps: int, terminal: float) -> float:
+    """The stretch with which the last sigma of `steps` even steps, before 0, is `terminal`.
+
+    `stretch_shift_to_terminal` of FlowMatchEulerDiscreteScheduler of diffusers; 1 for one step.
+    """
+    last = 1.0 - _shifted(shift, 1.0 / steps)
+    return (1.0 - terminal) / last if last > 0 else 1.0
 
 
 def flux_sigma(mu: float, time: float) -> float:

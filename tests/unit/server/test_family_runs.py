@@ -34,7 +34,9 @@ def served(
         threads=1,
         walkers=1,
     )
-    with live_server(wanted) as running:
+    with pytest.MonkeyPatch.context() as patch, live_server(wanted) as running:
+        for name, value in getattr(module, "SMALLER", ()):
+            patch.setattr(name, value)
         yield module, running
 
 
