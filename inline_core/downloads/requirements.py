@@ -10,7 +10,8 @@ from inline_core.families.registry import FAMILIES
 from inline_core.graph.spec import NodeSpec
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef, Role
-from inline_core.loading.rules import CATEGORIES_OF_ROLE, Requirement
+from inline_core.loading.pairing import matches
+from inline_core.loading.rules import CATEGORIES_OF_ROLE, EncoderNeed, Requirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +57,42 @@ def find_requirement(
 def presence(requirement: Requirement, family: str, catalog: Catalog) -> Presence:
     """What the models folders have for a requirement of this family.  Raises nothing."""
     if requirement.role is None:
-        return _tokenizer(family, catalog)
-    chosen = _chosen(requirement.role, family, catalog)
+        return _tokenizer(requirement.encoder, family, catalog)
+    chosen = _chosen(requirement.role, requirement.encoder, family, catalog)
     if chosen is not None:
         return _there(chosen, chosen.name, catalog)
+    if requirement.encoder is not None:
+        return _ABSENT  # the others of this role are for another need
     others = _of_role(requirement.role, family, catalog)
     return Presence(present=False, fits=False, found=others[0]) if others else _ABSENT
 
 
-def _chosen(role: Role, family: str, catalog: Catalog) -> ComponentRef | None:
+def _chosen(
+    role: Role, need: EncoderNeed | None, family: str, catalog: Catalog
+) -> ComponentRef | None:
     """The file that a run with default params would take."""
+    if need is not None:
+        return _encoder(need, family, catalog)
     try:
         return catalog.find(role, "", family=family)
     except (ModelFileMissing, ModelFileInvalid):
         return None
 
 
-def _tokenizer(family: str, catalog: Catalog) -> Presence:
-    encoder = _chosen(Role.TEXT_ENCODER, family, catalog)
+def _encoder(need: EncoderNeed, family: str, catalog: Catalog) -> ComponentRef | None:
+    """The first text encoder of a kind, where a family reads its prompts with several."""
+    for name in _of_role(Role.TEXT_ENCODER, family, catalog):
+        try:
+            found = catalog.find(Role.TEXT_ENCODER, name, family=family)
+        except (ModelFileMissing, ModelFileInvalid):
+            continue
+        if matches(catalog.identity(found), need):
+            return found
+    return None
+
+
+def _tokenizer(need: EncoderNeed | None, family: str, catalog: Catalog) -> Presence:
+    encoder = _chosen(Role.TEXT_ENCODER, need, family, catalog)
     if encoder is None:
         return _ABSENT
     try:

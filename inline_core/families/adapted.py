@@ -13,7 +13,7 @@ from inline_core.families.compiling import CompiledBlocks
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.deltas import AdapterSwitch, LoadedAdapter
 from inline_core.sampling.family import Denoiser, GuidedDenoiser, Row
-from inline_core.sampling.patches import SkipLayers, every
+from inline_core.sampling.patches import SkipLayers, StepCache, every
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,15 +36,26 @@ class SharedDenoiser:
     def around(
         cls, denoiser: Any, attention: str = "native", *, compiled: bool = False
     ) -> SharedDenoiser:
-        """Wrap a denoiser with its network as `module`, and its `blocks` and `other_blocks`."""
+        """Wrap a denoiser with its network as `module`, and its `blocks` and `other_blocks`.
+
+        One whose blocks are of two streams says so as `two_streams`.
+        """
         blocks, others = denoiser.blocks, denoiser.other_blocks
         # First compiled, then controlled: what the control decides is never part of the code.
         code = CompiledBlocks([*blocks, *others]) if compiled else None
-        control = BlockControl(blocks, others)
+        two_streams = getattr(denoiser, "two_streams", False)
+        control = BlockControl(blocks, others, two_streams=two_streams)
         return cls(denoiser, AdapterSwitch(denoiser.module), control, attention, code)
 
     def check_layers(self, model: ComponentRef) -> None:
         """Raise InvalidParam if layers shall be left out that the model does not have."""
+        wanted = [patch for patch in model.patches if isinstance(patch, SkipLayers | StepCache)]
+        if wanted and not self.control.count:
+            message = (
+                f"{model.name} has no blocks that can be left out or reused: take step cache and "
+                "skip-layer guidance off"
+            )
+            raise InvalidParam(message, param="layers")
         for patch in every(model.patches, SkipLayers):
             unknown = [str(layer) for layer in patch.layers if layer >= self.control.count]
             if unknown:
@@ -68,6 +79,11 @@ class AdaptedDenoiser:
 
     shared: SharedDenoiser
     adapters: Sequence[tuple[LoadedAdapter, float]]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a run should know about how its passes were made."""
+        return self.shared.notes
 
     def predict(
         self,

@@ -2,8 +2,9 @@
 
 Works for every family whose blocks take hidden states (rows, tokens, width) first (or by the name
 `hidden_states`) and give hidden states; if they pad rows at the end, a mask (rows, tokens) of bool
-for real tokens must be second.  Rows
-are independent: what one row leaves out, or reuses, does not change the others, so jobs with and
+for real tokens must be second.  Blocks of two streams take the text by the name
+`encoder_hidden_states` and give (text, picture); they count as if both were one.  Rows are
+independent: what one row leaves out, or reuses, does not change the others, so jobs with and
 without it share a pass.
 
 The step cache is that of ParaAttention's first-block cache, with a state for each row: while what
@@ -46,9 +47,15 @@ class _Pass:
 class BlockControl:
     """Wraps the forward functions of blocks once, when a model is loaded.  Device thread only."""
 
-    def __init__(self, blocks: Sequence[Any], others: Sequence[Any] = ()) -> None:
-        """`blocks` in the order they run in, `count` of them; `others` are only asked to stop."""
+    def __init__(
+        self, blocks: Sequence[Any], others: Sequence[Any] = (), *, two_streams: bool = False
+    ) -> None:
+        """`blocks` in the order they run in, `count` of them; `others` are only asked to stop.
+
+        `two_streams` says that all of `blocks` give (text, picture).
+        """
         self._pass: _Pass | None = None
+        self._two_streams = two_streams
         self.count = len(blocks)
         self._last = self.count - 1
         for index, block in enumerate(blocks):
@@ -69,8 +76,8 @@ class BlockControl:
         if self._pass is not None:
             self._pass.check()
 
-    def _wrapped(self, index: int, forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def controlled(*args: Any, **kwargs: Any) -> Tensor:
+    def _wrapped(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def controlled(*args: Any, **kwargs: Any) -> Any:
             self._ask()
             current = self._pass
             # Some models pass everything by name.
@@ -78,7 +85,13 @@ class BlockControl:
             args = args[1:]
             if current is None or current.plain:
                 return forward(hidden, *args, **kwargs)
-            return self._run(index, forward, hidden, args, kwargs)
+            if not self._two_streams:
+                return self._run(index, forward, hidden, args, kwargs)
+            text = kwargs.pop("encoder_hidden_states")
+            tokens = text.shape[1]
+            both = torch.cat([text, hidden], dim=1)  # (rows, tokens, width)
+            both = self._run(index, _joined(forward, tokens), both, args, kwargs)
+            return both[:, :tokens], both[:, tokens:]
 
         return controlled
 
@@ -102,6 +115,20 @@ class BlockControl:
         if index == 0:
             _decide(current, hidden, output, lengths)
         return _reuse(current, output, lengths) if index == self._last else output
+
+
+def _joined(forward: Callable[..., Any], tokens: int) -> Callable[..., Tensor]:
+    """A block of two streams as one of a single stream that starts with `tokens` of text.
+
+    The last one gives no text any more.
+    """
+
+    def joined(both: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        before, hidden = both[:, :tokens], both[:, tokens:]
+        text, hidden = forward(hidden, *args, encoder_hidden_states=before, **kwargs)
+        return torch.cat([before if text is None else text, hidden], dim=1)
+
+    return joined
 
 
 def _on_rows(

@@ -47,6 +47,15 @@ def load_tokenizer(folder: Path, label: str) -> Any:
         raise ModelFileMissing(message) from error
 
 
+def with_special_tokens(tokenizer: Any, tokens: Mapping[str, str]) -> Any:
+    """The tokenizer, which learns what its folder does not say: `pad_token`, `eos_token`, ..."""
+    known = tokenizer.get_vocab()
+    for kind, token in tokens.items():
+        if getattr(tokenizer, kind) is None and token in known:
+            setattr(tokenizer, kind, token)
+    return tokenizer
+
+
 def load_encoder(
     plan: LoadPlan,
     tokenizer: Any,
@@ -56,13 +65,15 @@ def load_encoder(
     sources: Mapping[str, TensorSource] | None = None,
     ignorable: Collection[str] = (),
     finish: Callable[[Any], None] | None = None,
+    precise: Collection[str] = (),
 ) -> TextEncoder:
     """A text encoder, ready to read prompts.
 
     `build` makes the module; its buffers (rotary frequencies, positions) are computed, as no file
     has them.  `sources` say where its weights lie (usually under their own names behind the
     prefix), `layers` which modules the cancel check is asked between; `finish` is called with the
-    filled module (to tie what two names share).
+    filled module (to tie what two names share).  What has one of `precise` in its name stays in
+    float32.
     Raises: ModelFileInvalid, RunCancelled.
     """
     with init_empty_weights(include_buffers=False):
@@ -70,7 +81,7 @@ def load_encoder(
     if sources is None:
         sources = prefixed_sources(plan.logical.tensors, plan.identity.prefix)
     place_buffers(model, plan.placement.storage)
-    fill(model, sources, plan, ignorable=ignorable)
+    fill(model, sources, plan, ignorable=ignorable, precise=precise)
     if finish is not None:
         finish(model)
     offload(model, plan.placement)

@@ -13,19 +13,27 @@ _TEXT_VARIANTS: Final = {768: "l", 1024: "h", 1280: "g"}
 _VISION_VARIANTS: Final = {768: "b", 1024: "l", 1280: "h", 1664: "g"}
 # Heads are in no shape; published configs by width (a head of 64 otherwise).
 _VISION_HEADS: Final = {1280: 16, 1664: 16, 1152: 16}
-_LAYER: Final = "text_model.encoder.layers."
+_TOKENS: Final = "embeddings.token_embedding.weight"
+_PLACES: Final = "embeddings.position_embedding.weight"
+_LAYER: Final = "encoder.layers."
 _VISION: Final = "vision_model."
 
 
+def _inner(shapes: Shapes) -> str:
+    """What stands before the names: transformers 5 saves CLIPTextModel without it."""
+    return "text_model." if f"text_model.{_TOKENS}" in shapes else ""
+
+
 def _text(shapes: Shapes) -> Config:
-    vocabulary, width = shapes.shape("text_model.embeddings.token_embedding.weight")
+    inner = _inner(shapes)
+    vocabulary, width = shapes.shape(inner + _TOKENS)
     config: Config = {
         "vocab_size": vocabulary,
         "hidden_size": width,
-        "intermediate_size": shapes.rows(f"{_LAYER}0.mlp.fc1.weight"),
-        "num_hidden_layers": shapes.count(_LAYER),
+        "intermediate_size": shapes.rows(f"{inner}{_LAYER}0.mlp.fc1.weight"),
+        "num_hidden_layers": shapes.count(inner + _LAYER),
         "num_attention_heads": max(width // _HEAD_DIM, 1),
-        "max_position_embeddings": shapes.rows("text_model.embeddings.position_embedding.weight"),
+        "max_position_embeddings": shapes.rows(inner + _PLACES),
         # Only OpenAI's CLIP-L has quick_gelu; in no shape.
         "hidden_act": "quick_gelu" if _TEXT_VARIANTS.get(width) == "l" else "gelu",
     }
@@ -34,9 +42,12 @@ def _text(shapes: Shapes) -> Config:
     return config
 
 
-def _text_geometry(shapes: Shapes, _: Config) -> dict[str, int]:
-    vocabulary, width = shapes.shape("text_model.embeddings.token_embedding.weight")
-    return {"vocab_size": vocabulary, "hidden_size": width, "n_layers": shapes.count(_LAYER)}
+def _text_geometry(shapes: Shapes, config: Config) -> dict[str, int]:
+    return {
+        "vocab_size": config["vocab_size"],
+        "hidden_size": config["hidden_size"],
+        "n_layers": shapes.count(_inner(shapes) + _LAYER),
+    }
 
 
 def _clip(class_name: str, *, projected: bool) -> Architecture:
@@ -44,7 +55,10 @@ def _clip(class_name: str, *, projected: bool) -> Architecture:
         "clip",
         "CLIP",
         Role.TEXT_ENCODER,
-        (("transformers", ("text_model.embeddings.token_embedding.weight",)),),
+        (
+            ("transformers", (f"text_model.{_TOKENS}",)),
+            ("bare", (_TOKENS, _PLACES, f"{_LAYER}0.self_attn.q_proj.weight")),
+        ),
         class_name=class_name,
         config=_text,
         geometry=_text_geometry,
@@ -56,16 +70,40 @@ def _clip(class_name: str, *, projected: bool) -> Architecture:
 
 CLIP_WITH_PROJECTION: Final = _clip("CLIPTextModelWithProjection", projected=True)
 CLIP: Final = _clip("CLIPTextModel", projected=False)
+
+
+def _open_clip(shapes: Shapes) -> Config:
+    """The same sizes by the names of OpenCLIP; all of its text encoders have gelu."""
+    vocabulary, width = shapes.shape("token_embedding.weight")
+    config: Config = {
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "intermediate_size": shapes.rows("transformer.resblocks.0.mlp.c_fc.weight"),
+        "num_hidden_layers": shapes.count("transformer.resblocks."),
+        "num_attention_heads": max(width // _HEAD_DIM, 1),
+        "max_position_embeddings": shapes.rows("positional_embedding"),
+        "hidden_act": "gelu",
+    }
+    if "text_projection" in shapes:
+        config["projection_dim"] = shapes.columns("text_projection")
+    elif "text_projection.weight" in shapes:
+        config["projection_dim"] = shapes.rows("text_projection.weight")
+    return config
+
+
 OPEN_CLIP: Final = Architecture(
     "clip",
     "CLIP (OpenCLIP)",
     Role.TEXT_ENCODER,
     (("original", ("transformer.resblocks.0.attn.in_proj_weight", "token_embedding.weight")),),
+    class_name="CLIPTextModelWithProjection",
+    config=_open_clip,
     geometry=lambda shapes, _: {
         "vocab_size": shapes.rows("token_embedding.weight"),
         "hidden_size": shapes.columns("token_embedding.weight"),
         "n_layers": shapes.count("transformer.resblocks."),
     },
+    variant=lambda _, config: _TEXT_VARIANTS.get(config["hidden_size"], ""),
 )
 
 

@@ -131,3 +131,48 @@ def test_the_check_is_asked_before_each_block() -> None:
                 hidden = block(hidden)
         assert sum(len(block.rows) for block in (other, *blocks)) == count
     assert float(run(blocks, control, [Row(None)])[0, 0, 0]) == 111
+
+
+class JointBlock(nn.Module):
+    """A block of two streams that adds to both; the last one gives no text."""
+
+    def __init__(self, index: int, *, last: bool = False) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+        self._amount = float(10**index)
+        self._last = last
+
+    def forward(
+        self, hidden_states: Tensor, encoder_hidden_states: Tensor, gain: Tensor
+    ) -> tuple[Tensor | None, Tensor]:
+        self.rows.append(hidden_states.shape[0])
+        amount = self._amount * gain.view(-1, 1, 1)
+        text = None if self._last else encoder_hidden_states + 2 * amount
+        return text, hidden_states + amount
+
+
+def run_joint(
+    blocks: Sequence[JointBlock], control: BlockControl, rows: Sequence[Row], gain: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    hidden = torch.zeros(len(rows), 2, WIDTH)
+    text: Tensor = torch.zeros(len(rows), 3, WIDTH)
+    with control.passing(rows, nothing):
+        for block in blocks:
+            text, hidden = block(
+                hidden_states=hidden, encoder_hidden_states=text, gain=torch.tensor(gain)
+            )
+    return text, hidden
+
+
+def test_blocks_of_two_streams_are_skipped_and_reused_with_both() -> None:
+    blocks = [JointBlock(0), JointBlock(1), JointBlock(2, last=True)]
+    control = BlockControl(blocks, two_streams=True)
+    assert run_joint(blocks, control, [Row(None)], [1.0])[0] is None  # as they are
+    memory = StepMemory(0.15)
+    rows = [Row(None, memory=memory), Row(None, skipped_layers=(1,)), Row(None)]
+    for first, wanted, reused in ((1.0, 111.0, 0), (1.1, 111.1, 1), (1.2, 133.2, 1)):
+        text, hidden = run_joint(blocks, control, rows, [first, 1.0, 2.0])
+        assert hidden[:, 0, 0].tolist() == pytest.approx([wanted, 101.0, 222.0])
+        assert text[1:, 0, 0].tolist() == [2.0, 44.0]
+        assert memory.reused == reused
+    assert blocks[1].rows == [1, 2, 1, 2]
