@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from inline_core.devices.placement import BYTES_PER_VALUE, Dtype
 from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import NotFinite
-from inline_core.families.demand import OpenedFiles, decoder_channels
+from inline_core.families.demand import Opened, OpenedFiles, decoder_channels
 from inline_core.families.registry import AUTOENCODERS, family_decoding, space_with
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.pool import ComponentPool, Lease
@@ -65,7 +65,7 @@ class Autoencoders:
         Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory.
         """
         opened = self._opened.open(vae)
-        space = family_decoding(vae).space
+        space = family_decoding(vae, channels=_channels(opened)).space
         placement = self._policy.place_vae(opened.weights)
         if dtype is not None:
             placement = replace(placement, dtype=dtype)
@@ -131,7 +131,8 @@ class Autoencoders:
                 samples = named.encode(pixels, tiled=tiled)
         if scale is None:
             return EncodedPixels(samples, vae.family, normalised=False)
-        return EncodedPixels(samples, space_with(vae, scale), normalised=True)
+        channels = _channels(self._opened.open(vae))
+        return EncodedPixels(samples, space_with(vae, scale, channels), normalised=True)
 
     def _must_tile(self, vae: ComponentRef, width: int, height: int, frames: int) -> bool:
         opened = self._opened.open(vae)
@@ -143,3 +144,8 @@ class Autoencoders:
         free = room.host_bytes if on_host else room.device_bytes
         small = self._policy.profile == "lowvram" and width * height > LOWVRAM_PIXELS
         return small or needs > free
+
+
+def _channels(opened: Opened) -> int | None:
+    """Latent channels of a VAE's file, which tell kin apart."""
+    return opened.identity.geometry.get("latent_channels")

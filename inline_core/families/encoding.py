@@ -6,7 +6,7 @@ Never imports torch itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,15 @@ class Encoders:
         lease: Callable[[ComponentRef], AbstractContextManager[Any]],
         check: Check,
         find: Callable[[str, str], Path | None],
+        vision: Callable[[], AbstractContextManager[Any]],
+        sizes: Mapping[str, int],
     ) -> None:
-        """`lease` loads an encoder, `find` gives the path of a file by category and name."""
+        """`lease` loads an encoder, `find` gives the path of a file by category and name.
+
+        `vision` loads the model's vision encoder; `sizes` are those of the diffusion model.
+        """
+        self.sizes = sizes
+        self._vision = vision
         self._references = tuple(references)
         self._lease = lease
         self._check = check
@@ -47,6 +54,12 @@ class Encoders:
         """The loaded encoder at a position; it asks between its layers whether to go on."""
         lease = self._lease(self._references[position])
         with lease as loaded, loaded.interruption.asking(self._check):
+            yield loaded
+
+    @contextmanager
+    def open_vision(self) -> Iterator[Any]:
+        """The vision encoder of the model.  Raises: ModelFileMissing if there is none."""
+        with self._vision() as loaded, loaded.interruption.asking(self._check):
             yield loaded
 
     def file(self, category: str, name: str) -> Path | None:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from inline_core.loading.component import ComponentRef
 from inline_core.sampling.job import SampleJob
+from inline_core.sampling.patches import ExpertBoundary, every
 
 # How often a waiting job is overtaken before it is its turn, whatever matches better.
 PATIENCE: Final = 8
@@ -16,7 +17,7 @@ PATIENCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class BatchKey:
-    """Jobs with equal keys share forward passes: same weights and adapters, same shapes.
+    """Jobs with equal keys share forward passes: same weights, adapters and shapes.
 
     Guidance is no part of it: each estimate that a job needs is a row of its own.
     """
@@ -26,13 +27,16 @@ class BatchKey:
     height: int
     references: tuple[tuple[int, int], ...] = ()
     frames: int = 1
+    controls: tuple[ComponentRef, ...] = ()
 
     @classmethod
     def of(cls, job: SampleJob) -> BatchKey:
         """The key of a job."""
-        model, latent = replace(job.model, patches=()), job.latent
+        # Of the patches only which expert is used is the same for a whole pass.
+        kept = every(job.model.patches, ExpertBoundary)
+        model, latent = replace(job.model, patches=kept), job.latent
         references = tuple((item.width, item.height) for item in job.positive.references)
-        return cls(model, latent.width, latent.height, references, latent.frames)
+        return cls(model, latent.width, latent.height, references, latent.frames, job.controls)
 
     @property
     def sizes(self) -> tuple[tuple[int, ...], ...]:
@@ -65,6 +69,8 @@ def refusal(entry: Member, active: Sequence[Member], max_batch: int) -> str | No
         return "other_adapters" if same else "other_model"
     if entry.key.sizes != key.sizes:
         return "other_size"
+    if entry.key.controls != key.controls:
+        return "other_controls"
     if sum(item.pictures for item in active) + entry.pictures > max_batch:
         return "batch_full"
     return None

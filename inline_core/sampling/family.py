@@ -78,6 +78,10 @@ class ScheduleFor:
     frames: int = 1
 
 
+def _any_job(_: SampleJob, __: Mapping[str, int]) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
     """The torch-free description of an architecture.
@@ -89,7 +93,10 @@ class ModelFamily:
     constructor argument that says whether a model takes its guidance as an input ("": none does).
     `looks_at_references` says that prompts may carry latents of pictures, `reads_pictures` that its
     text encoder looks at pictures (see `families.references`).  `modules` names the modules that
-    load text encoders and autoencoders of its own, by role and architecture.  `offers` are its
+    load text encoders and autoencoders of its own, by role and architecture.  `check` raises
+    InvalidParam for a job that a model with these sizes cannot do; where prompts are read in
+    another way for each variant (`prompts_by_variant`), they have it as option `variant`.
+    `controlled` says that it takes ControlNets (see `families.controls`).  `offers` are its
     one-click nodes.  Of two families that could both be meant the one with the lower `rank` is.
     """
 
@@ -104,6 +111,9 @@ class ModelFamily:
     reads_pictures: bool = False
     frame_multiple: int = 1
     modules: Mapping[tuple[Role, str], str] = field(default_factory=dict)
+    check: Callable[[SampleJob, Mapping[str, int]], None] = _any_job
+    prompts_by_variant: bool = False
+    controlled: bool = False
     offers: tuple[Offer, ...] = ()
     rank: int = 100
 

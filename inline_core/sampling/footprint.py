@@ -92,3 +92,23 @@ def picture_workload(
         decode_values=decode_values(*size, channels),
         tiled_decode_values=tiled_decode_values(*size, channels),
     )
+
+
+def video_workload(
+    *,
+    tokens: int,
+    width: int,
+    ffn_width: int,
+    text: tuple[int, int, int],
+    size: tuple[int, int, int],
+    channels: int = _DECODER_CHANNELS,
+) -> Workload:
+    """The same of a video; `size` is (width, height, frames)."""
+    wide, high, frames = size
+    tile = decode_values(min(wide, TILE_PIXELS), min(high, TILE_PIXELS), channels, frames)
+    return Workload(
+        encode_values=encoder_values(*text),
+        denoise_values=transformer_values(tokens, width, ffn_width),
+        decode_values=decode_values(wide, high, channels, frames),
+        tiled_decode_values=tile + _FINISHED_COPIES * _COLOURS * wide * high * frames,
+    )

@@ -75,6 +75,13 @@ class SampleJob:
     on_step: Callable[[StepReport], None] | None = None
     on_phase: Callable[[str, float, str], None] | None = None
 
+    @property
+    def controls(self) -> tuple[ComponentRef, ...]:
+        """The ControlNets of all its prompts, each once, in order."""
+        prompts = [item for item in (self.positive, self.negative, self.second) if item is not None]
+        models = (control.model for prompt in prompts for control in prompt.controls)
+        return tuple(dict.fromkeys(models))
+
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:

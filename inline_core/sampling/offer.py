@@ -9,12 +9,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from inline_core.loading.component import Patch
 from inline_core.media.values import Image
 
 Output = Literal["image", "video", "audio", "video+audio"]
 # What can be wired beside the prompt: `image` starts from a picture, `mask` makes a part of it
 # anew, `references` are looked at, `inpaint` gives picture and mask to a model trained for that.
-Takes = Literal["image", "mask", "references", "inpaint"]
+# `control` guides it with a ControlNet; `first_frame` and `last_frame` begin and end a video, which
+# with `optional_frame` need not be given.
+Takes = Literal[
+    "image",
+    "mask",
+    "references",
+    "inpaint",
+    "control",
+    "first_frame",
+    "last_frame",
+    "optional_frame",
+]
 Resize = Callable[[Image], Image]
 
 
@@ -38,6 +50,7 @@ class Choice:
     step: float | None = None
     options: tuple[str, ...] = ()
     multiline: bool = False
+    advanced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,9 @@ class Offer:
     params.  `fps` of a video is a param where `fps_free`, else fixed.  `stated` are steps and
     guidance that the node states as numbers of its own, where they are not left to the model;
     `absent` is what it knows and refuses, and `idle` are params that only matter with that.
+    With `experts` a second model may be picked, which is used below `boundary` (a sigma).
+    `guided` are patches that the model gets when it is guided, `options` what its text encoder is
+    always told.
     """
 
     type: str
@@ -94,3 +110,7 @@ class Offer:
     stated: Mapping[str, float] = field(default_factory=dict)
     absent: tuple[Absent, ...] = ()
     idle: tuple[Choice, ...] = ()
+    guided: tuple[Patch, ...] = ()
+    experts: bool = False
+    boundary: float = 0.875
+    options: Mapping[str, Any] = field(default_factory=dict)

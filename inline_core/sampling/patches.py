@@ -54,6 +54,13 @@ class KeepLength(Patch):
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertBoundary(Patch):
+    """The sigma from which on (upwards) the first of two experts is used, below it the second."""
+
+    sigma: float = 0.875
+
+
+@dataclass(frozen=True, slots=True)
 class GuidanceInterval(Patch):
     """Another guidance scale between two percents of the sampling; 1 means none there."""
 

@@ -10,6 +10,21 @@ from inline_core.loading.component import ComponentRef
 from inline_core.media.values import Image
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Control:
+    """A ControlNet on a prompt, and the picture it looks at (edges, depth, a pose, ...).
+
+    `strength` is how much of what it gives is added (0: nothing).  It counts between two percents
+    of the sampling, as ComfyUI counts them: 0 is pure noise, 1 the end.
+    """
+
+    model: ComponentRef
+    image: Image
+    strength: float = 1.0
+    start_percent: float = 0.0
+    end_percent: float = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Conditioning:
     """A prompt for one text encoder: a recipe, encoded (and cached) where it is first needed.
@@ -19,7 +34,8 @@ class Conditioning:
     take their guidance scale as an input (FLUX.1 dev); None leaves it to the model's default.
     `references` are latents that the model looks at while it makes its own, in order; `pictures`
     are what the text encoder looks at beside the words.  `options` are choices of the family for
-    its text encoder (clip skip, ...), as sorted (name, value) pairs.
+    its text encoder (clip skip, ...), as sorted (name, value) pairs.  `controls` are ControlNets;
+    what several of them give is added up.
     """
 
     prompt: str
@@ -28,6 +44,7 @@ class Conditioning:
     references: tuple[Latent, ...] = ()
     pictures: tuple[Image, ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
+    controls: tuple[Control, ...] = ()
 
     def option(self, name: str, usual: Any = None) -> Any:
         """The value of an option, or the usual one."""

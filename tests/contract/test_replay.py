@@ -211,7 +211,15 @@ def test_descriptors(node_type: str, tiny_server: LiveServer) -> None:
     _compare_params(recorded["params"], ours["params"])
 
 
-@pytest.mark.parametrize("node_type", ["alibaba/z-image-turbo", "black-forest-labs/flux-2"])
+ONE_CLICK = (
+    "alibaba/z-image-turbo",
+    "black-forest-labs/flux-2",
+    "krea/krea-2-turbo",
+    "krea/krea-2-raw",
+)
+
+
+@pytest.mark.parametrize("node_type", ONE_CLICK)
 def test_the_one_click_descriptor(tiny_server: LiveServer, node_type: str) -> None:
     recorded = next(
         entry for entry in recording("models")["body"]["models"] if entry["type"] == node_type

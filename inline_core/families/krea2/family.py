@@ -100,9 +100,9 @@ def workload(size: PassSize) -> Workload:
 
 
 _ABSENT: Final = (
-    Absent("control_image", "ControlNet", kind="control"),
-    Absent("character", "A character", kind="character"),
-    Absent("depth_controlnet", "ControlNet", category="controlnet"),
+    Absent("control_image", "Depth control", kind="control"),
+    Absent("character", "Character", kind="character"),
+    Absent("depth_controlnet", "Depth control-LoRA", category="controlnet"),
 )
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from inline_core.loading.architectures.architecture import Architecture, Config, Layouts
+from inline_core.loading.architectures.architecture import (
+    Architecture,
+    Config,
+    Layouts,
+    whole_numbers,
+)
 from inline_core.loading.architectures.shapes import Shapes
 from inline_core.loading.component import Role
 
@@ -14,6 +19,8 @@ _HEADS: Final = 8  # of SD1.5; models with linear projections have heads of 64 i
 _HEAD_DIM: Final = 64
 _WIDTHS: Final = {768: "sd15", 1024: "sd2", 2048: "sdxl", 1280: "sdxl"}
 _REFINER_WIDTH: Final = 1280
+# Of SDXL alone: it is told the sizes of the picture.
+_SIZES: Final = ("label_emb.0.0.weight", "add_embedding.linear_1.weight")
 _INPAINT_CHANNELS, _EDIT_CHANNELS = 9, 8
 
 
@@ -83,12 +90,11 @@ def down_path(shapes: Shapes) -> Config:
         "use_linear_projection": linear,
         "attention_head_dim": [size // _HEAD_DIM for size in channels] if linear else _HEADS,
     }
-    added = ("label_emb.0.0.weight", "add_embedding.linear_1.weight")
-    if shapes.has(*added):
+    if shapes.has(*_SIZES):
         config |= {
             "addition_embed_type": "text_time",
             "addition_time_embed_dim": _TIME_IDS,
-            "projection_class_embeddings_input_dim": shapes.columns(*added),
+            "projection_class_embeddings_input_dim": shapes.columns(*_SIZES),
         }
     return config
 
@@ -111,16 +117,35 @@ def _config(shapes: Shapes) -> Config:
     }
 
 
-def _variant(_: Shapes, config: Config) -> str:
+def _variant(shapes: Shapes, config: Config) -> str:
     kind = {_INPAINT_CHANNELS: "inpaint", _EDIT_CHANNELS: "edit"}.get(config["in_channels"], "")
     if config["cross_attention_dim"] == _REFINER_WIDTH:
         return "refiner"
-    return kind
+    return kind or prediction_told(shapes)
+
+
+def prediction_told(shapes: Shapes) -> str:
+    """What a file says with empty tensors about how its model predicts: v, v-zsnr, "" (noise)."""
+    if "v_pred" not in shapes:
+        return ""
+    return "v-zsnr" if "ztsnr" in shapes else "v"
+
+
+def _geometry(_: Shapes, config: Config) -> dict[str, int]:
+    """Beside the numbers: channels of the first level, and whether it has attention."""
+    attended = config["down_block_types"][0].startswith("Cross")
+    first = {"channels": config["block_out_channels"][0], "attended": int(attended)}
+    return whole_numbers(Shapes({}), config) | first
 
 
 def _is(family: str) -> Callable[[Shapes], bool]:
-    """Tell the three by the width of their text features; SD1.5 also stands for unknown widths."""
-    return lambda shapes: _WIDTHS.get(text_width(shapes), "sd15") == family
+    """Tell the three by the width of their text features; others by what SDXL alone is given."""
+
+    def condition(shapes: Shapes) -> bool:
+        sized = shapes.has(*_SIZES)
+        return _WIDTHS.get(text_width(shapes), "sdxl" if sized else "sd15") == family
+
+    return condition
 
 
 LAYOUTS: Final[Layouts] = (
@@ -136,6 +161,7 @@ STABLE_DIFFUSION: Final = tuple(
         LAYOUTS,
         class_name="UNet2DConditionModel",
         config=_config,
+        geometry=_geometry,
         variant=_variant,
         condition=_is(family),
     )

@@ -163,6 +163,17 @@ WAN_OTHERS: Final = tuple(
         ("control_adapter", "Wan Fun Camera"),
     )
 )
+# Another VAE and another latent space: a family of its own.
+WAN_5B: Final = Architecture(
+    "wan-5b",
+    "Wan 2.2 5B",
+    Role.DIFFUSION_MODEL,
+    _layouts((), ()),
+    class_name=_CLASS,
+    config=_base,
+    variant=_variant,
+    condition=lambda shapes: _base(shapes)["out_channels"] == _LATENT_2_2,
+)
 WAN: Final = Architecture(
     "wan",
     "Wan",

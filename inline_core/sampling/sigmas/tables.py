@@ -14,6 +14,9 @@ FULL_NOISE: Final = 999999999.9
 """What ComfyUI takes for the sigma at 0 percent of an eps model: above every real one."""
 
 _PIXELS_PER_TOKEN: Final = 256
+# Of a zero-terminal-SNR model at its last timestep, as ComfyUI and diffusers' Euler have it (2^-24
+# is diffusers'; both are pure noise to the model).
+_LAST_KEPT: Final = 2**-24
 _FLUX_TOKENS: Final = (256, 4096)
 
 
@@ -107,12 +110,14 @@ class EpsTable:
     """A model that predicts noise, trained on `size` betas, evenly spaced in their square root.
 
     The defaults are those of Stable Diffusion 1.5 and SDXL ("scaled linear"; Rombach et al. 2022).
-    Timesteps are 0..size - 1; between two of them log sigma is interpolated.
+    Timesteps are 0..size - 1; between two of them log sigma is interpolated.  With `zero_snr` the
+    sigmas are stretched so that the last one is (nearly) pure noise, as some v models were trained.
     """
 
     beta_start: float = 0.00085
     beta_end: float = 0.012
     size: int = 1000
+    zero_snr: bool = False
 
     @property
     def flow(self) -> bool:
@@ -167,7 +172,7 @@ class EpsTable:
 
     @property
     def _logs(self) -> tuple[float, ...]:
-        return _eps_logs(self.beta_start, self.beta_end, self.size)
+        return _eps_logs(self.beta_start, self.beta_end, self.size, zero_snr=self.zero_snr)
 
 
 def flux_table(mu: float, size: int = FLUX_SIZE) -> FlowTable:
@@ -220,12 +225,22 @@ def _place(index: int, size: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def _eps_logs(beta_start: float, beta_end: float, size: int) -> tuple[float, ...]:
-    """Log sigma by timestep: sigma = sqrt((1 - a) / a), a = the product of all 1 - beta so far."""
+def _eps_logs(
+    beta_start: float, beta_end: float, size: int, *, zero_snr: bool = False
+) -> tuple[float, ...]:
+    """Log sigma by timestep: sigma = sqrt((1 - a) / a), a = the product of all 1 - beta so far.
+
+    Lin et al. 2023 (arXiv:2305.08891), algorithm 1, shifts and scales the square roots of all a so
+    that the last is 0, which is `_LAST_KEPT` here, as a sigma has to be finite.
+    """
     start, end = math.sqrt(beta_start), math.sqrt(beta_end)
-    logs: list[float] = []
+    shares: list[float] = []
     kept = 1.0
     for i in range(size):
         kept *= 1 - (start + (end - start) * i / (size - 1)) ** 2
-        logs.append(0.5 * math.log((1 - kept) / kept))
-    return tuple(logs)
+        shares.append(kept)
+    if zero_snr:
+        first, last = math.sqrt(shares[0]), math.sqrt(shares[-1])
+        shares = [((math.sqrt(a) - last) * first / (first - last)) ** 2 for a in shares]
+        shares[-1] = _LAST_KEPT
+    return tuple(0.5 * math.log((1 - a) / a) for a in shares)

@@ -122,7 +122,7 @@ DIFFUSION_MODELS: Final = {
     "wan-2.2-i2v": Model("WanTransformer3DModel", "wan", "2.2-i2v-14b", {"in_channels": 36}),
     "wan-2.2-5b": Model(
         "WanTransformer3DModel",
-        "wan",
+        "wan-5b",
         "2.2-ti2v-5b",
         {
             "in_channels": 48,

@@ -1,0 +1,1 @@
+"""Vision encoders: what a model is told of a picture beside its latents."""

@@ -1,0 +1,208 @@
+"""What the Wan models are, without torch: latent spaces, schedules, defaults of their variants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from inline_core.devices.budget import Workload
+from inline_core.errors import InvalidParam
+from inline_core.families.autoencoders.wan_spaces import WAN_21, WAN_22
+from inline_core.loading.component import Role
+from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
+from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
+from inline_core.sampling.footprint import video_workload
+from inline_core.sampling.job import SampleJob
+from inline_core.sampling.offer import Offer
+from inline_core.sampling.sigmas.tables import FlowTable
+
+_REPO_21: Final = "Comfy-Org/Wan_2.1_ComfyUI_repackaged"
+_REPO_22: Final = "Comfy-Org/Wan_2.2_ComfyUI_Repackaged"
+# Models with parts that none of these nodes feed.
+_OTHERS: Final = ("vace", "animate", "s2v", "humo", "camera", "control")
+
+
+def _defaults(size: tuple[int, int], frames: int, steps: int, guidance: float) -> Mapping[str, Any]:
+    width, height = size
+    return MappingProxyType(
+        {
+            "width": width,
+            "height": height,
+            "frames": frames,
+            "steps": steps,
+            "guidance": guidance,
+        }
+    )
+
+
+_SMALL: Final = _defaults((832, 480), 81, 50, 5.0)
+_LARGE: Final = _defaults((1280, 720), 81, 50, 5.0)
+_PAIR: Final = _defaults((1280, 720), 81, 40, 3.5)
+
+
+def _file(repo: str, category: str, name: str) -> tuple[RequiredFile, ...]:
+    return (RequiredFile(repo, f"split_files/{category}/{name}", name),)
+
+
+def _requirements(
+    model: tuple[str, str, int], vae: tuple[str, str, int]
+) -> tuple[Requirement, ...]:
+    return (
+        Requirement(
+            id="diffusion",
+            label="Diffusion model",
+            category="diffusion_models",
+            role=Role.DIFFUSION_MODEL,
+            files=_file(model[0], "diffusion_models", model[1]),
+            size_bytes=model[2],
+        ),
+        Requirement(
+            id="vae",
+            label="VAE",
+            category="vae",
+            role=Role.VAE,
+            files=_file(vae[0], "vae", vae[1]),
+            size_bytes=vae[2],
+        ),
+        Requirement(
+            id="text_encoder",
+            label="Text encoder",
+            category="text_encoders",
+            role=Role.TEXT_ENCODER,
+            files=_file(_REPO_21, "text_encoders", "umt5_xxl_fp8_e4m3fn_scaled.safetensors"),
+            size_bytes=6_740_000_000,
+        ),
+    )
+
+
+_ENCODERS: Final = (EncoderNeed("umt5", size_of="text_dim"),)
+RULES: Final = FamilyRules(
+    name="wan",
+    label="Wan",
+    vae_family="autoencoder-kl-wan",
+    latent_channels=WAN_21.channels,
+    text_encoders=_ENCODERS,
+    model_channels="",
+    parts=MappingProxyType({Role.CLIP_VISION: "clip-vision"}),
+    defaults=MappingProxyType(
+        {
+            "t2v-1.3b": _SMALL,
+            "t2v-14b": _LARGE,
+            "i2v-14b": _LARGE,
+            "2.2-i2v-14b": _PAIR,
+        }
+    ),
+    requirements=_requirements(
+        (_REPO_21, "wan2.1_t2v_1.3B_fp16.safetensors", 2_840_000_000),
+        (_REPO_21, "wan_2.1_vae.safetensors", 254_000_000),
+    ),
+)
+RULES_5B: Final = FamilyRules(
+    name="wan-5b",
+    label="Wan 2.2 5B",
+    vae_family="autoencoder-kl-wan",
+    latent_channels=WAN_22.channels,
+    text_encoders=_ENCODERS,
+    model_channels="",
+    defaults=MappingProxyType({"2.2-ti2v-5b": _defaults((1280, 704), 121, 50, 5.0)}),
+    requirements=_requirements(
+        (_REPO_22, "wan2.2_ti2v_5B_fp16.safetensors", 10_000_000_000),
+        (_REPO_22, "wan2.2_vae.safetensors", 1_410_000_000),
+    ),
+)
+
+_TEXT_TOKENS: Final = 512
+_ENCODER_LAYERS: Final = 24  # of UMT5 XXL
+# Of the published schedulers: 3 for 480 lines, 5 above.
+_SHIFTS: Final = (3.0, 5.0)
+_MANY_PIXELS: Final = 832 * 480 * 3 // 2
+_MULTIPLIER: Final = 1000.0
+
+
+def table(wanted: ScheduleFor) -> FlowTable:
+    """Wan's sigmas: a larger shift for larger videos, as its authors advise."""
+    large = wanted.width * wanted.height > _MANY_PIXELS
+    return FlowTable(_SHIFTS[large], _MULTIPLIER)
+
+
+def _workload(space: LatentSpace, size: PassSize) -> Workload:
+    """Tokens are patches of 1 x 2 x 2 latents; the text is looked at, not a part of them."""
+    _, frames, height, width = space.shape(size.width, size.height, size.frames)
+    geometry = size.geometry
+    return video_workload(
+        tokens=frames * (height // 2) * (width // 2) * size.members,
+        width=geometry["num_attention_heads"] * geometry["attention_head_dim"],
+        ffn_width=geometry["ffn_dim"],
+        text=(_TEXT_TOKENS, geometry["text_dim"], _ENCODER_LAYERS),
+        size=(size.width, size.height, size.frames),
+        channels=size.decoder_channels,
+    )
+
+
+def check(job: SampleJob, geometry: Mapping[str, int]) -> None:
+    """Raise InvalidParam for models that need what no node gives, and for missing frames."""
+    kind = job.model.variant.split("-")[0]
+    if kind in _OTHERS:
+        message = f"{job.model.name} is Wan {kind}, which cannot be run here yet"
+        raise InvalidParam(message, param="model")
+    needs_frames = geometry["in_channels"] > geometry["out_channels"]
+    shown = bool(job.positive.references)
+    if needs_frames and not shown:
+        message = f"{job.model.name} makes videos from a picture: wire its first frame"
+        raise InvalidParam(message, port="image")
+    if shown and not needs_frames and job.model.family != RULES_5B.name:
+        message = f"{job.model.name} makes videos from text alone: unwire the first frame"
+        raise InvalidParam(message, port="image")
+
+
+_FIRST: Final = ("first_frame",)
+_BOTH: Final = ("first_frame", "last_frame")
+_FRAMES: Final = {"output": "video", "fps": 16.0, "fps_free": True, "experts": True}
+
+
+def _offer(name: str, title: str, **more: Any) -> Offer:
+    return Offer(f"wan-ai/wan-{name}", title, size=(64, 4096), **{**_FRAMES, **more})
+
+
+WAN: Final = ModelFamily(
+    rules=RULES,
+    space=WAN_21,
+    table=table,
+    size_multiple=16,
+    frame_multiple=4,
+    runtime="inline_core.families.wan.components",
+    workload=lambda size: _workload(WAN_21, size),
+    looks_at_references=True,
+    check=check,
+    offers=(
+        _offer("text-to-video", "Wan Text to Video", variants=("t2v-14b", "t2v-1.3b", "t2v")),
+        _offer(
+            "image-to-video",
+            "Wan Image to Video",
+            takes=_FIRST,
+            variants=("2.2-i2v-14b", "i2v-14b", "i2v", "2.2-i2v"),
+            boundary=0.9,
+        ),
+        _offer(
+            "first-last-frame",
+            "Wan First and Last Frame",
+            takes=_BOTH,
+            variants=("2.2-i2v-14b", "i2v-14b", "i2v", "2.2-i2v"),
+            boundary=0.9,
+        ),
+    ),
+)
+WAN_5B: Final = ModelFamily(
+    rules=RULES_5B,
+    space=WAN_22,
+    table=lambda _: FlowTable(_SHIFTS[1], _MULTIPLIER),
+    size_multiple=32,
+    frame_multiple=4,
+    runtime="inline_core.families.wan.components",
+    workload=lambda size: _workload(WAN_22, size),
+    looks_at_references=True,
+    check=check,
+    offers=(_offer("2-2-5b", "Wan 2.2 5B", takes=("optional_frame",), fps=24.0, experts=False),),
+)
+FAMILIES: Final = (WAN, WAN_5B)

@@ -1,0 +1,80 @@
+"""Frames that a video begins and ends with, for models that were trained to be given them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from PIL import Image as PillowImage
+from PIL import ImageOps
+
+from inline_core.errors import InvalidParam
+from inline_core.graph.ports import PortKind
+from inline_core.loading.component import ComponentRef
+from inline_core.media.values import Image, ImageBatch
+from inline_core.nodes.base import NodeContext, Param, Port, node
+from inline_core.nodes.latent import single_image
+from inline_core.sampling.values import Conditioning, Latent
+
+_RESTS = (("grey", "Grey (models from a picture)"), ("nothing", "Nothing (Wan 2.2 5B)"))
+_SAME_SHAPE = 0.02  # sides that differ less are scaled, not cut
+
+
+@node(
+    "conditioning/frames",
+    title="Frames Conditioning",
+    category="Conditioning",
+    icon="film",
+    outputs=[Port(PortKind.CONDITIONING)],
+    needs=["torch"],
+)
+def frames(
+    ctx: NodeContext,
+    conditioning: Conditioning,
+    vae: Annotated[ComponentRef, Port(PortKind.VAE, "VAE")],
+    latent: Latent,
+    first: Annotated[Image | ImageBatch | None, Port(PortKind.IMAGE, "First frame")] = None,
+    last: Annotated[Image | ImageBatch | None, Port(PortKind.IMAGE, "Last frame")] = None,
+    *,
+    rest: Annotated[str, Param(label="Frames between", options=_RESTS)] = "grey",
+) -> Conditioning:
+    """Give a model the frames that a video begins and ends with; `latent` says its size.
+
+    Pictures are scaled to the video, and cut where its shape is another one.  Models that also look
+    at them through CLIP (Wan 2.1) are shown them as they are.
+    Raises: InvalidParam, ModelFileInvalid.
+    """
+    shown = [single_image(ctx, image) for image in (first, last) if image is not None]
+    if not shown or (last is not None and rest == "nothing"):
+        message = "wire a first frame, a last one, or both; a model with nothing between takes one"
+        raise InvalidParam(message, port="first" if not shown else "last")
+    if latent.frames < len(shown):
+        message = f"a video of {latent.frames} frames cannot have {len(shown)} given ones"
+        raise InvalidParam(message, port="latent")
+    count = 1 if rest == "nothing" else latent.frames
+    # In -1..1 grey is 0 exactly, which no byte is.
+    pixels = np.full((count, latent.height, latent.width, 3), 0.5, np.float32)
+    mask = np.full((latent.frames, 1, 1), 255, np.uint8)
+    for place, image in ((0, first), (-1, last)):
+        if image is not None:
+            fitting = _fitted(ctx, single_image(ctx, image), latent.width, latent.height)
+            pixels[place] = fitting.astype(np.float32) / 255.0
+            mask[place] = 0
+    given = ctx.render.encode_pixels(vae, pixels, ctx)
+    given = replace(given, mask=mask, frames=latent.frames)
+    return replace(conditioning, references=(given,), pictures=tuple(shown))
+
+
+def _fitted(ctx: NodeContext, image: Image, width: int, height: int) -> np.ndarray:
+    """A picture in the size of the video, (height, width, 3) uint8."""
+    picture = PillowImage.fromarray(image.pixels[:, :, :3])
+    lanczos = PillowImage.Resampling.LANCZOS
+    ratio = (image.width / image.height) / (width / height)
+    if abs(ratio - 1) <= _SAME_SHAPE:
+        return np.asarray(picture.resize((width, height), lanczos))
+    ctx.warn(
+        f"the picture of {image.width}x{image.height} was cut to the shape of the video "
+        f"({width}x{height})."
+    )
+    return np.asarray(ImageOps.fit(picture, (width, height), lanczos))
