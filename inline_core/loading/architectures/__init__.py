@@ -1,12 +1,14 @@
 """Every architecture that files are recognised as, from the most telling names to the least.
 
-A new family is one module here and one row below.
+Those of a new family may lie in its own folder (`inline_core/families/<name>/architecture.py` with
+`ARCHITECTURES`): they are tried before the ones below, so their keys must tell them for sure.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from inline_core.discovery import submodules
 from inline_core.loading.architectures.ace_step import ACE_STEP, ACE_STEP_1
 from inline_core.loading.architectures.architecture import Architecture
 from inline_core.loading.architectures.audio import (
@@ -73,13 +75,23 @@ from inline_core.loading.architectures.wan_vae import (
     AUTOENCODER_WAN,
 )
 from inline_core.loading.architectures.z_image import Z_IMAGE, Z_IMAGE_PATCH
+from inline_core.loading.component import Role
 
 # Prefixes that wrap a whole model, the first one that is there counts.
 DIFFUSION_PREFIXES: Final = ("model.diffusion_model.", "diffusion_model.", "transformer.")
 CONTROL_PREFIXES: Final = ("control_model.",)
 VAE_PREFIXES: Final = ("first_stage_model.", "vae.", "audio_vae.")
 
+
+def _of_families(*roles: Role) -> tuple[Architecture, ...]:
+    """What families bring in their own folders."""
+    modules = submodules("inline_core.families", "architecture")
+    found = [item for module in modules for item in module.ARCHITECTURES]
+    return tuple(item for item in found if item.role in roles)
+
+
 CONTROL: Final = (
+    *_of_families(Role.CONTROLNET, Role.MODEL_PATCH),
     Z_IMAGE_PATCH,
     QWEN_IMAGE_CONTROLNET,
     QWEN_IMAGE_PATCH,
@@ -88,6 +100,7 @@ CONTROL: Final = (
     *CONTROLNETS,
 )
 DIFFUSION_MODELS: Final = (
+    *_of_families(Role.DIFFUSION_MODEL),
     Z_IMAGE,
     LUMINA_2,
     KREA_2,
@@ -114,6 +127,7 @@ DIFFUSION_MODELS: Final = (
     *STABLE_DIFFUSION,
 )
 VAES: Final = (
+    *_of_families(Role.VAE, Role.AUDIO_VAE),
     AUTOENCODER_MINIMAX_H3,
     AUTOENCODER_MINIMAX_H3_AUDIO,
     AUTOENCODER_QWEN_IMAGE_2_1,
@@ -131,6 +145,7 @@ VAES: Final = (
     AUTOENCODER_TINY_HALF,
 )
 OTHERS: Final = (
+    *_of_families(Role.TEXT_ENCODER, Role.CLIP_VISION),
     UMT5,
     BYT5,
     T5,
