@@ -1,0 +1,1 @@
+"""Ovis-Image: a flow transformer that reads its prompts with Qwen3."""
