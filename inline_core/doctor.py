@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from inline_core.devices.policy import DevicePolicy
-from inline_core.errors import InlineError
+from inline_core.errors import InlineError, ModelFileMissing
 from inline_core.families.demand import OpenedFiles, demand_of
 from inline_core.families.registry import FAMILIES, open_catalog
 from inline_core.loading.catalog import Catalog
@@ -78,21 +78,36 @@ def _packages(report: Report, names: Iterable[str], extra: str) -> None:
 
 
 def _families(report: Report, catalog: Catalog, policy: DevicePolicy) -> None:
+    """Families whose models are there in detail, the others in one line."""
+    absent: list[str] = []
     for family in FAMILIES.values():
         label = family.rules.label
         try:
             model = catalog.find(Role.DIFFUSION_MODEL, "", family=family.name)
+        except ModelFileMissing:
+            absent.append(label)
+            continue
+        except InlineError as error:
+            report.fault(label, error.message, f"{label}: {error.message}")
+            continue
+        try:
             vae, text_encoder = catalog.companions(model)
         except InlineError as error:
             report.fault(label, error.message, f"{label}: {error.message}")
             continue
-        report.note("ok", label, f"{model.name} + {vae.name} + {text_encoder.name}")
+        encoders = ", ".join(item.name for item in text_encoder.all)
+        report.note("ok", label, f"{model.name} + {vae.name} + {encoders}")
         _fit(report, family, catalog, policy, (model, vae, text_encoder))
         if model.variant == "demo":
             report.steps.append(
                 f"{label}: only the small demo model is there; drop real files into models/ "
                 "(see models/README.md)."
             )
+    if len(absent) == len(FAMILIES):
+        message = "no diffusion model is there: put files into models/ (see models/README.md)"
+        report.fault("models", message, message)
+    elif absent:
+        report.note("note", "without files", ", ".join(absent))
     broken = [file for file in catalog.all_files() if file.status != "ready"]
     for file in broken:
         report.note("note", f"{file.category}/", f"{file.name}: {file.reason}")
@@ -109,9 +124,11 @@ def _fit(
     size = catalog.defaults_of(parts[0])
     opened = OpenedFiles()
     named = dict(zip(("model", "vae", "text_encoder"), map(opened.open, parts), strict=True))
-    plan = policy.plan(demand_of(family, named, size["width"], size["height"], 1))
+    width, height = size.get("width", 1), size.get("height", 1)
+    demand = demand_of(family, named, width, height, 1, frames=size.get("frames", 1))
+    plan = policy.plan(demand)
     needs = f"{plan.required_bytes / 1e9:.1f} of {plan.capacity_bytes / 1e9:.1f} GB"
-    detail = f"{size['width']}x{size['height']}: {plan.rung}, needs {needs}"
+    detail = f"{width}x{height}: {plan.rung}, needs {needs}"
     if plan.fits:
         report.note("ok", "", detail)
     else:

@@ -15,6 +15,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from family_page import families_page  # noqa: E402
+
 from inline_core import errors  # noqa: E402 - the checkout may not be installed
 from inline_core.graph.spec import NodeSpec, ParamSpec  # noqa: E402
 from inline_core.nodes.registry import node_specs  # noqa: E402
@@ -203,6 +205,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "events.md": events_page,
     "nodes.md": nodes_page,
     "routes.md": routes_page,
+    "families.md": families_page,
 }
 
 

@@ -592,3 +592,57 @@ def converted(class_name: str, state: State, config: Mapping[str, Any]) -> State
         return dict(single_file.convert_ldm_vae_checkpoint(given, config)) | extra
     function = SINGLE_FILE_LOADABLE_CLASSES[class_name]["checkpoint_mapping_fn"]
     return dict(function(checkpoint=given, config=config))
+
+
+def ace_step(state: State) -> State:
+    """The diffusion model below `decoder.`, as in the release of ACE-Step 1.5."""
+    rules: Rules = (
+        (r"\.to_([qkv])\.", r".\1_proj."),
+        (r"\.to_out\.0\.", ".o_proj."),
+        (r"\.norm_([qk])\.", r".\1_norm."),
+        (r"^proj_in_conv\.", "proj_in.1."),
+        (r"^proj_out_conv\.", "proj_out.1."),
+        (r"^", "decoder."),
+    )
+    return renamed(state, rules)
+
+
+def oobleck(state: State, stages: int) -> State:
+    """The VAE of Stable Audio as stable-audio-tools has it: lists of layers, flat snakes."""
+    unit = {"snake1": 0, "conv1": 1, "snake2": 2, "conv2": 3}
+    units: Rules = tuple(
+        (rf"\.block\.(\d+)\.res_unit(\d)\.{part}\.", rf".block.\1.unit\2.layers.{place}.")
+        for part, place in unit.items()
+    )
+    encoder: Rules = (
+        *((rf"^(encoder.*)\.unit{i + 1}\.", rf"\1.layers.{i}.") for i in range(3)),
+        (r"^(encoder\.block\.\d+)\.snake1\.", r"\1.layers.3."),
+        (r"^(encoder\.block\.\d+)\.conv1\.", r"\1.layers.4."),
+    )
+    decoder: Rules = (
+        *((rf"^(decoder.*)\.unit{i + 1}\.", rf"\1.layers.{i + 2}.") for i in range(3)),
+        (r"^(decoder\.block\.\d+)\.snake1\.", r"\1.layers.0."),
+        (r"^(decoder\.block\.\d+)\.conv_t1\.", r"\1.layers.1."),
+    )
+    outer: Rules = (
+        *((rf"^(..coder)\.block\.{i}\.", rf"\1.layers.{i + 1}.") for i in range(stages)),
+        (r"^(..coder)\.conv1\.", r"\1.layers.0."),
+        (r"^(..coder)\.snake1\.", rf"\1.layers.{stages + 1}."),
+        (r"^(..coder)\.conv2\.", rf"\1.layers.{stages + 2}."),
+    )
+    made = renamed(state, (*units, *encoder, *decoder, *outer))
+    flat = (".alpha", ".beta")
+    return {key: value.flatten() if key.endswith(flat) else value for key, value in made.items()}
+
+
+def controlnet(state: State) -> State:
+    """ControlNets of SD1.5 and SDXL."""
+    hint = "controlnet_cond_embedding"
+    rules: Rules = (
+        (r"^controlnet_down_blocks\.(\d+)\.", r"zero_convs.\1.0."),
+        (r"^controlnet_mid_block\.", "middle_block_out.0."),
+        (rf"^{hint}\.conv_in\.", "input_hint_block.0."),
+        *((rf"^{hint}\.blocks\.{i}\.", f"input_hint_block.{2 * i + 2}.") for i in range(6)),
+        (rf"^{hint}\.conv_out\.", "input_hint_block.14."),
+    )
+    return renamed(stable_diffusion(state), rules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -43,9 +44,17 @@ def check_layouts(name: str, table: Callable[[Mapping[str, Any]], KeyTable]) -> 
             assert given == wanted[key], (key, given, wanted[key])
 
 
-def plans(family: ModelFamily, model: str, encoders: Sequence[str], vae: str) -> list[str]:
+@dataclass(frozen=True)
+class Plans:
+    """How many weights a real model has, and its rung on each of `CARDS`."""
+
+    weights: int
+    rungs: list[str]
+
+
+def plans(family: ModelFamily, model: str | Model, encoders: Sequence[str], vae: str) -> Plans:
     """The rung of a real model at its usual size on cards of 8, 16, 24 and 80 GB."""
-    found = _opened(DIFFUSION_MODELS[model])
+    found = _opened(DIFFUSION_MODELS[model] if isinstance(model, str) else model)
     defaults = family.rules.defaults
     usual = defaults.get(found.identity.variant) or next(iter(defaults.values()))
     members = 2 if usual.get("guidance", 1) > 1 and not family.guidance_input else 1
@@ -53,16 +62,31 @@ def plans(family: ModelFamily, model: str, encoders: Sequence[str], vae: str) ->
         (_opened(TEXT_ENCODERS[name]) for name in encoders), key=lambda item: item.weights.values
     )
     parts = {"model": found, "text_encoder": largest, "vae": _opened(VAES[vae])}
-    demand = demand_of(family, parts, usual["width"], usual["height"], members)
     rungs: list[str] = []
     for size in CARDS:
         card = Gpu(0, "card", size * GIB, size * GIB, (8, 9))
         machine = Machine("cuda", "card", 64 * GIB, (card,))
-        rungs.append(make_plan(machine, "gpu-max", demand).rung)
-    return rungs
+        for rows in dict.fromkeys((members, 1)):
+            demand = demand_of(
+                family,
+                parts,
+                usual.get("width", 1),
+                usual.get("height", 1),
+                rows,
+                frames=usual.get("frames", 1),
+            )
+            rung = make_plan(machine, "gpu-max", demand).rung
+            if rung != "wont-fit":
+                break
+        # As `plan_of_job` does: guided estimates one after the other.
+        apart = rung != "wont-fit" and rows < members
+        rungs.append(f"{rung}, apart" if apart else rung)
+    return Plans(found.weights.values, rungs)
 
 
 def _opened(model: Model) -> Opened:
     with torch.device("meta"):
-        state = shared(model.class_name, model.arguments)
+        state = dict(shared(model.class_name, model.arguments))
+    if "shared.weight" in state:  # T5's embedding, which files have once
+        state.pop("encoder.embed_tokens.weight", None)
     return describe(plan_of_shapes(shapes_of(state)).files)

@@ -42,7 +42,8 @@ class Plan:
     `phases` has the peak of `encode`, `denoise` and `decode` on the device; `required_bytes` is
     the largest of them, `capacity_bytes` what the device offers; `host_bytes` is what streamed
     weights take of the host.  `tiled_decode` says that a whole decode would not fit.
-    `max_pictures` is how many pictures one forward pass may hold.
+    `max_pictures` is how many pictures one forward pass may hold; `rows_apart` says that not even
+    one with its guidance fits, so that each of its estimates is a pass of its own.
     """
 
     rung: Rung
@@ -57,6 +58,7 @@ class Plan:
     phases: Mapping[str, int]
     max_pictures: int
     reasons: tuple[str, ...]
+    rows_apart: bool = False
 
     @property
     def fits(self) -> bool:

@@ -19,7 +19,7 @@ from inline_core.devices.ladder import Plan
 from inline_core.devices.policy import DevicePolicy
 from inline_core.engine.wiring import wired
 from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing
-from inline_core.families.demand import Opened, OpenedFiles, demand_of_job, describe
+from inline_core.families.demand import Opened, OpenedFiles, describe, plan_of_job
 from inline_core.families.registry import family_decoding, family_of
 from inline_core.families.upscaling import scale_of
 from inline_core.graph.spec import NodeSpec
@@ -27,12 +27,13 @@ from inline_core.graph.validate import CheckedGraph
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.files import open_weights
-from inline_core.media.values import Clip, Image
+from inline_core.media.values import Clip, Image, Waveform
 from inline_core.nodes.base import Components, Media, NodeContext, Render
 from inline_core.sampling.job import SampleJob, SampleResult
 from inline_core.sampling.values import Conditioning, Latent
 
 _PICTURE = 3  # axes of a picture's array; a video has one more
+_SOUND_RATE_HZ = 48_000  # of a sound that is only planned
 _RUNGS = ("resident", "int8", "offload", "wont-fit")
 
 
@@ -98,9 +99,10 @@ class Estimator:
     def node(self, spec: NodeSpec) -> Plan | None:
         """The plan of a one-click node with its defaults; None if it lacks files or makes nothing.
 
-        Raises nothing.
+        None too where a picture has to be wired, as its size decides.  Raises nothing.
         """
-        if spec.family is None:
+        wired = [port for port in spec.inputs if port.required and port.kind.value != "text"]
+        if spec.family is None or wired:
             return None
         defaults = self._catalog.variant_defaults(spec.family)
         params = {
@@ -123,7 +125,7 @@ class Estimator:
         parts = self._opened.parts_of(job)
         with contextlib.suppress(ModelFileMissing, ModelFileInvalid):
             parts["vae"] = self._opened.open(self._catalog.companion(Role.VAE, job.model))
-        plan = self._policy.plan(demand_of_job(family, parts, job))
+        plan = plan_of_job(self._policy, family, parts, job)
         return JobEstimate(job, plan, parts)
 
 
@@ -182,6 +184,18 @@ class _Planner:
         shape = (latent.frames, latent.height, latent.width, 3)
         black = np.broadcast_to(np.zeros(3, np.uint8), shape)
         return (Clip(black, latent.fps or 24.0),) * latent.batch
+
+    def decode_sounds(
+        self,
+        vae: ComponentRef,
+        latent: Latent,
+        ctx: NodeContext,  # noqa: ARG002
+    ) -> tuple[Waveform, ...]:
+        """Silence that takes no memory."""
+        family_decoding(vae, latent.space)
+        count = round(latent.frames / (latent.fps or 1.0) * _SOUND_RATE_HZ)
+        silence = np.broadcast_to(np.zeros((1, 1), np.float32), (2, count))
+        return (Waveform(silence, _SOUND_RATE_HZ),) * latent.batch
 
 
 class _Context:

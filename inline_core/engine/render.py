@@ -13,7 +13,7 @@ import importlib.util
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -23,6 +23,7 @@ import psutil
 from inline_core.devices.policy import DevicePolicy
 from inline_core.devices.release import give_back, tune_allocator
 from inline_core.devices.worker import DeviceThread
+from inline_core.engine.decoding import Decoder
 from inline_core.errors import InvalidParam, RunCancelled, RuntimeMissing, Unavailable
 from inline_core.families.registry import (
     AUTOENCODERS,
@@ -33,7 +34,7 @@ from inline_core.families.registry import (
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.pool import ComponentPool
-from inline_core.media.values import Clip, Image
+from inline_core.media.values import Clip, Image, Waveform
 from inline_core.nodes.base import NodeContext
 from inline_core.sampling.backend import BatchedSampler
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
@@ -42,7 +43,6 @@ from inline_core.sampling.values import Conditioning, Latent
 from inline_core.settings import Settings
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 T = TypeVar("T")
@@ -51,9 +51,8 @@ NEEDED: Final = ("torch", "diffusers", "transformers", "safetensors")
 INSTALL_LINE: Final = 'pip install "inline-core[runtime]"'
 # In the data folder; see `sampling.speeds`.
 SPEEDS_FILE: Final = "pass-speeds.json"
-SAMPLE_FROM, SAMPLE_TO, DECODE_AT = 0.1, 0.9, 0.95
+SAMPLE_FROM, SAMPLE_TO = 0.1, 0.9
 POLL_S: Final = 0.1
-USUAL_FPS: Final = 24.0
 _PICTURE: Final = 3  # axes of a picture's array; a video has one more
 
 
@@ -104,6 +103,7 @@ class TorchRender:
         self._lane = self._device
         self._lock = threading.Lock()
         self._runtime: Future[_Runtime] | None = None
+        self._decoder = Decoder(lambda: self._ready().modules, self._on_device)
 
     # ---- the Render protocol -------------------------------------------------------------------
 
@@ -146,54 +146,18 @@ class TorchRender:
         return replace(result, warnings=(*self._size_warnings(job), *result.warnings))
 
     def decode(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Image, ...]:
-        """Turn latents into pictures, one by one, with their provenance.
-
-        Raises: InvalidParam for an empty latent, ModelFileInvalid/Missing, NotFinite, OutOfMemory.
-        """
-        if latent.samples is None:
-            message = "an empty latent cannot be decoded: sample it first"
-            raise InvalidParam(message, port="latent")
-        runtime = self._ready()
-        ctx.progress("decode", DECODE_AT, "Decoding")
-        if latent.frames > 1:
-            message = "these are latents of a video: decode them with Decode Video"
-            raise InvalidParam(message, port="latent")
-        return tuple(Image(*found) for found in self._decoded(runtime, vae, latent, ctx))
+        """Turn latents into pictures.  Raises: as `Decoder.pictures`."""
+        return self._decoder.pictures(vae, latent, ctx)
 
     def decode_clips(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Clip, ...]:
-        """Turn latents of videos into videos without sound, one by one.
+        """Turn latents of videos into videos without sound.  Raises: as `decode`."""
+        return self._decoder.clips(vae, latent, ctx)
 
-        Raises: as `decode`.
-        """
-        if latent.samples is None:
-            message = "an empty latent cannot be decoded: sample it first"
-            raise InvalidParam(message, port="latent")
-        runtime = self._ready()
-        ctx.progress("decode", DECODE_AT, "Decoding")
-        clips = []
-        for pixels, provenance in self._decoded(runtime, vae, latent, ctx):
-            frames = pixels if pixels.ndim > _PICTURE else pixels[None]
-            clips.append(Clip(frames, latent.fps or USUAL_FPS, None, provenance))
-        return tuple(clips)
-
-    def _decoded(
-        self, runtime: _Runtime, vae: ComponentRef, latent: Latent, ctx: NodeContext
-    ) -> Iterator[tuple[NDArray[np.uint8], dict[str, Any]]]:
-        """Pixels and provenance of each picture or video of a latent."""
-        for index in range(latent.samples.shape[0]):
-            one = latent.samples[index : index + 1]  # (1, c, ...)
-            work = functools.partial(runtime.modules.autoencoders.decode, vae, latent, one)
-            pixels, special = self._on_device(
-                functools.partial(work, tiled=False), ctx, again=functools.partial(work, tiled=True)
-            )
-            provenance = _picture_provenance(latent, runtime.modules.named(vae), index)
-            if special:
-                provenance["decode"] = " ".join(special)
-            if "tiled" in special:
-                ctx.warn("Decoded in tiles, as the whole picture at once needs too much memory")
-            if "float32" in special:
-                ctx.warn(f"{vae.name} gave NaN in its own precision; decoded in float32 instead")
-            yield pixels, provenance
+    def decode_sounds(
+        self, vae: ComponentRef, latent: Latent, ctx: NodeContext
+    ) -> tuple[Waveform, ...]:
+        """Turn latents of sounds into sounds.  Raises: as `decode`."""
+        return self._decoder.sounds(vae, latent, ctx)
 
     def encode_image(self, vae: ComponentRef, image: Image, ctx: NodeContext) -> Latent:
         """Turn a picture into latents; the size must fit the VAE's factor.
@@ -208,7 +172,8 @@ class TorchRender:
         uint8, or float32 in 0..1.  Raises: as `encode_image`.
         """
         runtime = self._ready()
-        space = family_decoding(vae).space
+        channels = self._catalog.identity(vae).geometry.get("latent_channels")
+        space = family_decoding(vae, channels=channels).space
         height, width = pixels.shape[-3:-1]
         if width % space.factor or height % space.factor:
             message = (
@@ -484,13 +449,3 @@ def _tell_step(ctx: NodeContext, job: SampleJob, report: StepReport) -> None:
         ctx.preview(report.preview)
     if job.on_step is not None:
         job.on_step(report)
-
-
-def _picture_provenance(latent: Latent, vae: dict[str, str], index: int) -> dict[str, Any]:
-    """The provenance of picture `index` of a batch: its own seed in place of the list."""
-    provenance = dict(latent.provenance)
-    seeds = provenance.pop("seeds", None)
-    if seeds:
-        provenance["seed"] = seeds[index]
-    provenance["vae"] = vae
-    return provenance

@@ -28,7 +28,7 @@ def content_stamps(catalog: Catalog, assets: AssetStamps) -> ContentStamps:
                 name = str(params.get(param.key) or "")
                 # An optional file that was not picked has no content; one that the server picks
                 # may change whenever the folder does.
-                if name or param.key in {"file", "model", "vae", "text_encoder"}:
+                if name or param.key in {"file", "model", "vae", "text_encoder", "controlnet"}:
                     found[param.key] = _file_stamp(catalog, param.options_from, name)
             elif param.widget == "asset":
                 found[param.key] = assets.stamp(params.get(param.key))
@@ -40,7 +40,7 @@ def content_stamps(catalog: Catalog, assets: AssetStamps) -> ContentStamps:
 def _file_stamp(catalog: Catalog, category: str, name: str) -> str:
     """Identity of a file's content; of the whole folder for an empty or unknown name."""
     if name:
-        for file in catalog.files(category):
+        for file in catalog.pickable(category):
             if file.name == name:
                 return file.stamp
     return catalog.version()

@@ -6,6 +6,7 @@ Lives on the device's threads; the modules with torch code are imported when fir
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ from inline_core.families.registry import AUTOENCODERS, family_decoding, space_w
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.pool import ComponentPool, Lease
 from inline_core.loading.stream import LoadPlan
-from inline_core.sampling.footprint import decode_values
+from inline_core.sampling.footprint import decode_values, sound_decode_values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,6 +98,38 @@ class Autoencoders:
             self._learn(vae, samples, pixels)
         return pixels, special
 
+    def decode_sound(
+        self, vae: ComponentRef, latent: Latent, samples: Tensor, check: Check, *, tiled: bool
+    ) -> tuple[NDArray[np.float32], int, tuple[str, ...]]:
+        """Samples (channels, n) of one of a latent's `samples` (1, c, frames), and their rate.
+
+        In tiles or in float32 as `decode` does; what was special stands last.
+        Raises: NotFinite, ModelFileInvalid for latents of another space.
+        """
+        tiled = tiled or self._must_tile_sound(vae, latent.frames)
+        special = ("tiled",) if tiled else ()
+        try:
+            sound, rate = self._sound_once(vae, samples, check, tiled=tiled, dtype=None)
+        except NotFinite:
+            if self._policy.place_vae(self._opened.open(vae).weights).dtype == "float32":
+                raise
+            sound, rate = self._sound_once(vae, samples, check, tiled=tiled, dtype="float32")
+            special = (*special, "float32")
+        return sound, rate, special
+
+    def _sound_once(
+        self, vae: ComponentRef, samples: Tensor, check: Check, *, tiled: bool, dtype: Dtype | None
+    ) -> tuple[NDArray[np.float32], int]:
+        with self.lease(vae, check, dtype) as runtime, runtime.interruption.asking(check):
+            return runtime.decode_sound(samples, tiled=tiled), runtime.sample_rate_hz
+
+    def _must_tile_sound(self, vae: ComponentRef, frames: int) -> bool:
+        opened = self._opened.open(vae)
+        each = math.prod(opened.identity.config.get("downsampling_ratios") or (1,))
+        return self._is_too_large(
+            opened, sound_decode_values(frames * each, decoder_channels(opened))
+        )
+
     def _decode_once(
         self,
         vae: ComponentRef,
@@ -136,14 +169,17 @@ class Autoencoders:
 
     def _must_tile(self, vae: ComponentRef, width: int, height: int, frames: int) -> bool:
         opened = self._opened.open(vae)
-        placement = self._policy.place_vae(opened.weights)
         values = decode_values(width, height, decoder_channels(opened), frames)
-        needs = values * BYTES_PER_VALUE[placement.dtype]
+        small = self._policy.profile == "lowvram" and width * height > LOWVRAM_PIXELS
+        return small or self._is_too_large(opened, values)
+
+    def _is_too_large(self, opened: Opened, values: int) -> bool:
+        """Say whether so many values beside a VAE are more than there is room for."""
+        placement = self._policy.place_vae(opened.weights)
         room = self._policy.room(self._pool.held())
         on_host = placement.device == "cpu" or self._policy.machine.kind != "cuda"
         free = room.host_bytes if on_host else room.device_bytes
-        small = self._policy.profile == "lowvram" and width * height > LOWVRAM_PIXELS
-        return small or needs > free
+        return values * BYTES_PER_VALUE[placement.dtype] > free
 
 
 def _channels(opened: Opened) -> int | None:

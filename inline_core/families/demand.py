@@ -9,6 +9,7 @@ from pathlib import Path
 
 from inline_core.devices.budget import Demand, Weights
 from inline_core.devices.ladder import Plan
+from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import DoesNotFit, ModelFileInvalid
 from inline_core.families.references import reference_pixels
 from inline_core.loading.blocks import weights_of
@@ -36,27 +37,28 @@ class OpenedFiles:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[Path, Opened] = {}
+        self._known: dict[tuple[Path, str], Opened] = {}
 
     def open(self, reference: ComponentRef) -> Opened:
         """The headers behind a reference.
 
         Raises: ModelFileMissing, ModelFileInvalid, also when the file was replaced since.
         """
+        place = (reference.path, reference.part)
         with self._lock:
-            known = self._known.get(reference.path)
+            known = self._known.get(place)
         if known is None or known.files.stamp != reference.stamp or not _is_same(known.files):
-            files = open_weights(reference.path, reference.name)
+            files = open_weights(reference.path, reference.name, reference.part)
             if files.stamp != reference.stamp:
                 message = f"{reference.name} was replaced since the run was planned: run again"
                 raise ModelFileInvalid(message)
             known = describe(files)
             with self._lock:
-                self._known[reference.path] = known
+                self._known[place] = known
         return known
 
     def parts_of(self, job: SampleJob) -> dict[str, Opened]:
-        """`model` and `text_encoder` of a job: all experts as one, and the largest encoder.
+        """`model` and `text_encoder` of a job: experts and ControlNets as one, the largest encoder.
 
         Encoders are loaded one after the other, so that the largest one decides where they go.
         Raises: ModelFileMissing, ModelFileInvalid.
@@ -64,6 +66,8 @@ class OpenedFiles:
         model = self.open(job.model)
         for other in job.model.others:
             model = replace(model, weights=model.weights.plus(self.open(other).weights))
+        for control in job.controls:
+            model = replace(model, weights=model.weights.plus(self.open(control).weights))
         encoders = [self.open(reference) for reference in job.positive.encoder.all]
         largest = max(encoders, key=lambda opened: opened.weights.values)
         return {"model": model, "text_encoder": largest}
@@ -105,12 +109,31 @@ def demand_of(
     )
 
 
-def demand_of_job(family: ModelFamily, parts: Mapping[str, Opened], job: SampleJob) -> Demand:
+def plan_of_job(
+    policy: DevicePolicy, family: ModelFamily, parts: Mapping[str, Opened], job: SampleJob
+) -> Plan:
+    """Where everything for a job goes, maybe nowhere.
+
+    What does not fit with guidance in one pass is tried with its estimates one after the other.
+    """
+    plan = policy.plan(demand_of_job(family, parts, job))
+    if plan.fits or most_rows(job) == 1:
+        return plan
+    apart = policy.plan(demand_of_job(family, parts, job, rows=1))
+    if not apart.fits:
+        return plan
+    reason = "the estimates of guidance one after the other, as they do not fit together"
+    return replace(apart, rows_apart=True, max_pictures=1, reasons=(*apart.reasons, reason))
+
+
+def demand_of_job(
+    family: ModelFamily, parts: Mapping[str, Opened], job: SampleJob, rows: int | None = None
+) -> Demand:
     """What one forward pass of a job takes."""
     latent = job.latent
     pixels = reference_pixels(job)
     return demand_of(
-        family, parts, latent.width, latent.height, most_rows(job), pixels, latent.frames
+        family, parts, latent.width, latent.height, rows or most_rows(job), pixels, latent.frames
     )
 
 
@@ -119,7 +142,14 @@ def decoder_channels(vae: Opened) -> int:
 
     Its last stage is entered with the width of the stage before (256 of 128, 256, 512, 512).
     """
-    stages = vae.identity.config.get("block_out_channels") or (128, 256)
+    config = vae.identity.config
+    if config.get("decoder_channels"):
+        return int(config["decoder_channels"])  # of a decoder of sounds
+    base = config.get("decoder_base_dim") or config.get("base_dim")
+    if base:
+        # The VAEs of Wan end with their narrowest stage, maybe at a fraction of the size.
+        return max(2 * int(base) // int(config.get("patch_size") or 1) ** 2, 1)
+    stages = config.get("block_out_channels") or (128, 256)
     return int(stages[min(1, len(stages) - 1)])
 
 

@@ -12,6 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from inline_core.families.controls import LoadedControl
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedPrompt:
@@ -19,6 +21,7 @@ class EncodedPrompt:
 
     `pooled` (width,) stands for the prompt as a whole, where a family has that; `mask` (tokens,)
     bool is True for tokens that count, where padding is not left out.  `notes` are warnings.
+    `controls` are put on for one job (see `families.controls`).
     """
 
     features: Tensor
@@ -26,6 +29,7 @@ class EncodedPrompt:
     pooled: Tensor | None = None
     mask: Tensor | None = None
     notes: tuple[str, ...] = ()
+    controls: tuple[LoadedControl, ...] = ()
 
     @property
     def is_finite(self) -> bool:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +22,14 @@ from inline_core.errors import InvalidParam, ModelFileInvalid, ModelFileMissing,
 from inline_core.families.adapted import AdaptedDenoiser, SharedDenoiser
 from inline_core.families.attending import check_backend
 from inline_core.families.autoencoding import Autoencoders
+from inline_core.families.controls import ControlNets
 from inline_core.families.demand import (
     OpenedFiles,
-    demand_of_job,
     does_not_fit,
+    plan_of_job,
 )
 from inline_core.families.encoding import Encoders, prompt_key
+from inline_core.families.experts import ExpertPair, joined
 from inline_core.families.options import ModuleOptions
 from inline_core.families.previews import Previews
 from inline_core.families.prompt_cache import PromptCache
@@ -34,10 +37,12 @@ from inline_core.families.provenance import adapter_facts, library_versions
 from inline_core.families.references import check_references, speed_suffix, with_references
 from inline_core.families.registry import (
     TEXT_ENCODERS,
+    VISION_ENCODERS,
     family_of,
     family_reading,
     table_of,
 )
+from inline_core.families.text_adapters import TextAdapters
 from inline_core.families.upscaling import Upscalers
 from inline_core.loading.adapters import MatchedAdapter, match_adapter
 from inline_core.loading.catalog import Catalog
@@ -75,6 +80,7 @@ class ModuleSource:
         self._pool = pool
         self._policy = policy
         self._opened = OpenedFiles()
+        self._controls = ControlNets(self._opened, pool, policy)
         self._hashes = FileHashes(None if data_dir is None else data_dir / "file-hashes.json")
         self._prompts = PromptCache(PROMPTS_KEPT, PROMPT_BYTES_KEPT)
         self._options = options or ModuleOptions()
@@ -114,67 +120,73 @@ class ModuleSource:
         """
         family = family_of(job.model)
         check = job.cancel.check if job.cancel is not None else _nothing
-        told = self._opened.open(job.model).identity.config
+        identity = self._opened.open(job.model).identity
+        told = identity.config
         _check_job(job, family, takes_guidance=bool(told.get(family.guidance_input)))
-        job = self._with_encoders(job)
+        family.check(job, identity.geometry)
+        self._controls.check(job, family)
+        job = self._with_encoders(job, family)
         plan = self.plan(job, family)
         warnings = self._changes_of_plan(job.model, plan)
         if job.on_phase:
             job.on_phase("loading", 0.02, "Loading model")
-        reading = _Reading(family, plan, check, warnings, job.on_phase)
+        reading = _Reading(family, plan, check, warnings, job.on_phase, job.model)
         positive = self._encode(job.positive, reading)
         negative = None
         if needs_negative(job):
-            unwanted = job.negative or Conditioning("", job.positive.encoder)
+            unwanted = job.negative or _empty_like(job.positive)
             # Some families put other words around what is not wanted.
             unwanted = replace(unwanted, options=(*unwanted.options, ("negative", True)))
             negative = self._encode(unwanted, reading)
         second = self._encode(job.second, reading) if job.second is not None else None
-        preview, end_preview = self._previews.start(
-            job.model,
-            family.space,
-            lambda vae: self.autoencoders.lease(vae, check),
-            check,
-            warnings.append,
-        )
-        try:
-            denoiser, adapters, end_denoiser = self._denoiser(job.model, reading)
-        except BaseException:
-            end_preview()
-            raise
-
-        def release() -> None:
-            end_denoiser()
-            end_preview()
-
+        table = table_of(job, family)
+        with contextlib.ExitStack() as leases:
+            preview, end_preview = self._previews.start(
+                job.model,
+                family.space,
+                lambda vae: self.autoencoders.lease(vae, check),
+                check,
+                warnings.append,
+            )
+            leases.callback(end_preview)
+            control, end_controls = self._controls.start(job, family, plan.model, table, check)
+            leases.callback(end_controls)
+            denoiser, adapters = self._experts(job.model, reading, leases)
+            release = leases.pop_all().close
         refer = functools.partial(with_references, family, job, plan.model.device)
         return Prepared(
             denoiser=denoiser,
-            positive=refer(positive),
-            negative=refer(negative),
+            positive=control(refer(positive), job.positive),
+            negative=control(refer(negative), job.negative or job.positive),
             space=family.space,
-            table=table_of(job, family),
+            table=table,
             device=plan.model.device,
             dtype=plan.model.dtype,
             release=release,
             preview=preview,
             provenance={**self._provenance(job, family, plan), "adapters": adapters},
             # With what goes another way than planned while the job runs.
-            warnings=lambda: (*warnings, *denoiser.shared.notes),
-            second=refer(second),
+            warnings=lambda: (*warnings, *denoiser.notes),
+            second=control(refer(second), job.second),
             max_pictures=plan.max_pictures,
+            rows_apart=plan.rows_apart,
             speed_key=self._speed_key(job.model, plan.model) + speed_suffix(job),
             vae_family=family.rules.vae_family,
         )
 
-    def _with_encoders(self, job: SampleJob) -> SampleJob:
+    def _with_encoders(self, job: SampleJob, family: ModelFamily) -> SampleJob:
         """The job with all text encoders that its model needs, checked, in each conditioning."""
 
         def complete(conditioning: Conditioning | None) -> Conditioning | None:
             if conditioning is None:
                 return None
             encoder = self._catalog.encoders_for(job.model, conditioning.encoder)
-            return replace(conditioning, encoder=encoder)
+            options = conditioning.options
+            if family.prompts_by_variant:
+                options = (*options, ("variant", job.model.variant))
+            if family.prompts_by_length:
+                options = (*options, ("seconds", job.latent.frames / (job.latent.fps or 1.0)))
+            return replace(conditioning, encoder=encoder, options=options)
 
         positive = complete(job.positive)
         assert positive is not None
@@ -202,7 +214,7 @@ class ModuleSource:
         with contextlib.suppress(ModelFileMissing, ModelFileInvalid):
             vae = self._catalog.companion(Role.VAE, job.model)
             parts["vae"] = self._opened.open(vae)
-        plan = self._policy.plan(demand_of_job(family, parts, job))
+        plan = plan_of_job(self._policy, family, parts, job)
         if not plan.fits:
             raise does_not_fit(job.model, (job.latent.width, job.latent.height), plan)
         return replace(plan, model=replace(plan.model, attention=self._options.attention))
@@ -267,19 +279,32 @@ class ModuleSource:
         encoder = conditioning.encoder
         placement = reading.plan.text_encoder
         assert placement is not None
+        runtime = importlib.import_module(reading.family.runtime)
+        adapters = self._text_adapters(runtime, reading)
         key = (reading.family.name, encoder, *prompt_key(conditioning), placement.key)
+        key = (*key, adapters.adapters if adapters else ())
+        if "embedding:" in conditioning.prompt:
+            key = (*key, self._catalog.version())  # of files that the prompt names
         encoded = self._prompts.get(key)
         if encoded is None:
             reading.check()
 
-            def lease(reference: ComponentRef) -> Lease[Any]:
+            def lease(reference: ComponentRef) -> AbstractContextManager[Any]:
                 loaded = self._text_encoder(reference, placement, reading.check)
                 if reading.phase:
                     reading.phase("encode", 0.05, "Encoding prompt")
-                return loaded
+                if adapters is None:
+                    return loaded
+                return adapters.on(loaded, reference, encoder.all.index(reference))
 
-            runtime = importlib.import_module(reading.family.runtime)
-            encoders = Encoders(encoder.all, lease, reading.check, self._catalog.path_of)
+            encoders = Encoders(
+                encoder.all,
+                lease,
+                reading.check,
+                self._catalog.path_of,
+                functools.partial(self._vision, reading),
+                self._opened.open(reading.model).identity.geometry,
+            )
             encoded = runtime.encode(encoders, conditioning)
             if not encoded.is_finite:
                 message = (
@@ -296,6 +321,19 @@ class ModuleSource:
         return encoded
 
     # ---- leases --------------------------------------------------------------------------------
+
+    def _experts(
+        self, model: ComponentRef, reading: _Reading, leases: contextlib.ExitStack
+    ) -> tuple[AdaptedDenoiser | ExpertPair, list[dict[str, Any]]]:
+        """The model, or both experts of a pair as one, and what adapters are on them."""
+        experts, facts = [], []
+        for expert in model.all:
+            alone = replace(expert, others=(), patches=model.patches)
+            denoiser, found, end = self._denoiser(alone, reading)
+            leases.callback(end)
+            experts.append(denoiser)
+            facts.extend(found)
+        return joined(experts, model), facts
 
     def _denoiser(
         self, model: ComponentRef, reading: _Reading
@@ -330,14 +368,22 @@ class ModuleSource:
             runtime.load_denoiser(plan), placement.attention, compiled=compiled
         )
 
+    def _text_adapters(self, runtime: Any, reading: _Reading) -> TextAdapters | None:
+        """What the adapters of a job change in text encoders, of families that have that."""
+        target = getattr(runtime, "adapted_encoder", None)
+        if target is None or not reading.model.adapters:
+            return None
+        lease = functools.partial(self._adapter, reading=reading)
+        return TextAdapters(reading.model.adapters, target, lease, reading.warnings)
+
     def _adapter(
         self, matched: MatchedAdapter, model: ComponentRef, reading: _Reading
     ) -> Lease[LoadedAdapter]:
-        """The deltas of an adapter; they stay in float32, as they are small."""
+        """The deltas of an adapter for a component; they stay in float32, as they are small."""
         adapter, device = matched.adapter, reading.plan.model.device
         values = sum(info.element_count for info in matched.files.tensors.values())
         size = self._policy.size_of(Placement(device, "float32"), Weights(values))
-        key = (adapter.path, adapter.stamp, model.path, model.stamp, device)
+        key = (adapter.path, adapter.stamp, model.path, model.part, model.stamp, device)
         return self._pool.lease(
             key, adapter.name, size, lambda: load_adapter(matched, device, reading.check)
         )
@@ -363,8 +409,22 @@ class ModuleSource:
 
         return self._lease(encoder, plan, load)
 
+    def _vision(self, reading: _Reading) -> Lease[Any]:
+        """The vision encoder of the model, where text encoders are."""
+        reference = self._catalog.companion(Role.CLIP_VISION, reading.model)
+        assert reading.plan.text_encoder is not None
+        placement = replace(reading.plan.text_encoder, quantization="none", offload="none")
+        plan = self._load_plan(reference, placement, reading.check)
+        runtime = importlib.import_module(VISION_ENCODERS[reference.family])
+        return self._lease(reference, plan, lambda: runtime.load_vision(plan))
+
     def _tokenizer(self, encoder: ComponentRef, runtime: Any) -> Any:
-        """A tokenizer stays when its encoder goes: it is small, and slow to read."""
+        """A tokenizer stays when its encoder goes: it is small, and slow to read.
+
+        Encoders that read no words have none.
+        """
+        if not hasattr(runtime, "load_tokenizer"):
+            return None
         folder = self._catalog.tokenizer_for(encoder)
         key = (folder, *sorted((file.name, file.stat().st_mtime_ns) for file in folder.iterdir()))
         if key not in self._tokenizers:
@@ -395,10 +455,16 @@ class _Reading:
     check: Check
     warnings: list[str]
     phase: Phase | None
+    model: ComponentRef
 
 
 def _nothing() -> None:
     pass
+
+
+def _empty_like(positive: Conditioning) -> Conditioning:
+    """The negative prompt of a job that has none."""
+    return replace(positive, prompt="", guidance=None, references=())
 
 
 def _check_job(job: SampleJob, family: ModelFamily, *, takes_guidance: bool) -> None:

@@ -155,11 +155,14 @@ class Previews:
         lease_vae: Callable[[ComponentRef], Lease[Any]],
         check: Check,
         warn: Callable[[str], None],
-    ) -> tuple[Encode, Callable[[], None]]:
+    ) -> tuple[Encode | None, Callable[[], None]]:
         """How latents of `model` are previewed, and what to call when the job is over.
 
-        `warn` may be called later too, from the thread that draws.  Raises: RunCancelled.
+        Sounds are not (None).  `warn` may be called later too, from the thread that draws.
+        Raises: RunCancelled.
         """
+        if space.is_sound:
+            return None, _nothing
         try:
             vae = self._catalog.companion(Role.VAE, model)
             small = self._catalog.identity(vae).size_bytes < SMALL_VAE_BYTES

@@ -37,9 +37,10 @@ def reference_pixels(job: SampleJob) -> int:
 
 
 def speed_suffix(job: SampleJob) -> str:
-    """What references add to the kind of a forward pass."""
+    """What references and ControlNets add to the kind of a forward pass."""
     pixels = reference_pixels(job)
-    return f" references{pixels}" if pixels else ""
+    suffix = f" references{pixels}" if pixels else ""
+    return f"{suffix} controls{len(job.controls)}" if job.controls else suffix
 
 
 def with_references(family: ModelFamily, job: SampleJob, device: str, encoded: Any) -> Any:

@@ -46,6 +46,7 @@ def _own_modules(role: Role) -> dict[str, str]:
 TEXT_ENCODERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "qwen3": "inline_core.families.text_encoders.qwen3",
+        "qwen2.5-vl": "inline_core.families.text_encoders.qwen2_5_vl",
         "qwen3-vl": "inline_core.families.text_encoders.qwen3_vl",
         "clip": "inline_core.families.text_encoders.clip",
         "t5": "inline_core.families.text_encoders.t5",
@@ -55,11 +56,15 @@ TEXT_ENCODERS: Final[Mapping[str, str]] = MappingProxyType(
         **_own_modules(Role.TEXT_ENCODER),
     }
 )
+VISION_ENCODERS: Final[Mapping[str, str]] = MappingProxyType(
+    {"clip-vision": "inline_core.families.vision_encoders.clip"}
+)
 AUTOENCODERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "autoencoder-kl": "inline_core.families.autoencoders.kl",
         "autoencoder-kl-wan": "inline_core.families.autoencoders.wan",
         "autoencoder-kl-flux-2": "inline_core.families.autoencoders.kl_flux2",
+        "autoencoder-oobleck": "inline_core.families.autoencoders.oobleck",
         **_own_modules(Role.VAE),
     }
 )
@@ -111,24 +116,32 @@ def family_reading(encoder: ComponentRef) -> ModelFamily | None:
     return None
 
 
-def family_decoding(vae: ComponentRef, space: str | None = None) -> ModelFamily:
-    """A family that uses this VAE (and latents of `space`).
+def family_decoding(
+    vae: ComponentRef, space: str | None = None, channels: int | None = None
+) -> ModelFamily:
+    """A family that uses this VAE (and latents of `space`, or with so many `channels`).
 
     Latents that are not normalised have the architecture of their VAE as space.
     Raises: ModelFileInvalid.
     """
     for family in FAMILIES.values():
-        if family.rules.vae_family == vae.family and space in {None, family.space.name, vae.family}:
+        known = space in {None, family.space.name, vae.family}
+        fits = channels in {None, family.rules.latent_channels}
+        if family.rules.vae_family == vae.family and known and fits:
             return family
     message = f"the VAE {vae.name} ({vae.family}) does not read latents of space {space}"
     raise ModelFileInvalid(message)
 
 
-def space_with(vae: ComponentRef, scale: tuple[float, float]) -> str | None:
+def space_with(
+    vae: ComponentRef, scale: tuple[float, float], channels: int | None = None
+) -> str | None:
     """The latent space that a VAE with its own (scaling, shift) encodes to; None: no known one."""
     for family in FAMILIES.values():
         space = family.space
-        if family.rules.vae_family == vae.family and (space.scaling, space.shift) == scale:
+        fits = channels in {None, family.rules.latent_channels}
+        same = (space.scaling, space.shift) == scale
+        if family.rules.vae_family == vae.family and fits and same:
             return space.name
     return None
 

@@ -6,7 +6,7 @@ Imports torch, so it is imported on the device thread only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from accelerate import init_empty_weights
@@ -19,9 +19,17 @@ from inline_core.loading.stream import LoadPlan, TensorSource, fill
 _MATRIX = 2
 
 
-def load_transformer(
-    plan: LoadPlan, build: Callable[..., Any], table: KeyTable, **config: Any
-) -> Any:
+class Keys(Protocol):
+    """What a module's weights are called in files; `KeyTable` is the usual one."""
+
+    def sources(self, names: Iterable[str], prefix: str) -> dict[str, TensorSource]:
+        """Module name -> place in the file, for all layouts."""
+
+    def ignored(self, prefix: str) -> list[str]:
+        """Names in a file with this prefix that may be left over."""
+
+
+def load_transformer(plan: LoadPlan, build: Callable[..., Any], table: Keys, **config: Any) -> Any:
     """A module with its weights streamed in; `config` stands beside what the shapes tell.
 
     What a config.json beside the file says wins, for the arguments that it shares with the shapes.

@@ -6,7 +6,10 @@ from enum import StrEnum
 
 
 class PortKind(StrEnum):
-    """All kinds of the contract, and `sigmas`.  A kind that ends in `[]` takes a list of edges."""
+    """All kinds of the contract, and `sigmas` and `controlnet`.
+
+    A kind that ends in `[]` takes a list of edges.
+    """
 
     IMAGE = "image"
     IMAGES = "image[]"
@@ -22,6 +25,7 @@ class PortKind(StrEnum):
     LATENT = "latent"
     SIGMAS = "sigmas"
     CONTROL = "control"
+    CONTROLNET = "controlnet"
     CHARACTER = "character"
     PAYLOAD = "payload"
     PAYLOADS = "payload[]"

@@ -102,13 +102,23 @@ class AdaptedModel:
     """The model an adapter is put on: its name and family for people, its modules and shapes.
 
     `targets` knows the dotted names of the model's linears in every layout; `shapes` is weight
-    name -> (out, in).
+    name -> (out, in), of a convolution (out, in * height * width).  Only modules with one of
+    `prefixes` are meant for it (none: all), those with one of `elsewhere` are for other components
+    of a pipeline.
     """
 
     name: str
     label: str
     targets: Mapping[str, Sequence[AdapterTarget]]
     shapes: Mapping[str, tuple[int, ...]]
+    prefixes: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+    def has(self, name: str) -> bool:
+        """Say whether a module or key of an adapter file is meant for this component."""
+        if self.prefixes:
+            return name.startswith(self.prefixes)
+        return not name.startswith(self.elsewhere)
 
 
 @dataclass(slots=True)
@@ -131,10 +141,12 @@ def match_adapter(adapter: LoraRef, model: AdaptedModel) -> MatchedAdapter:
     found = _sort(tensors)
     underscored = {name.replace(".", "_"): name for name in model.targets}
     modules: list[AdapterModule] = []
-    unmatched = list(found.foreign)
+    unmatched = [name for name in found.foreign if model.has(name)]
     for stem, parts in sorted(found.stems.items()):
+        if not model.has(stem):
+            continue
         kind = _kind(parts)
-        targets = tuple(model.targets.get(_module_name(stem, underscored), ()))
+        targets = tuple(model.targets.get(_module_name(stem, underscored, model.prefixes), ()))
         if kind is None or not targets:
             unmatched.append(stem)
             continue
@@ -142,7 +154,10 @@ def match_adapter(adapter: LoraRef, model: AdaptedModel) -> MatchedAdapter:
         _check_shapes(adapter, module, tensors, model)
         modules.append(module)
     matched = MatchedAdapter(adapter, files, tuple(modules), tuple(sorted(unmatched)))
-    _check_counts(matched, model)
+    # What has nothing for this component is meant for another one, if there are several.
+    several = bool(model.prefixes or model.elsewhere)
+    if modules or unmatched or not several:
+        _check_counts(matched, model)
     return matched
 
 
@@ -180,8 +195,12 @@ def _kind(parts: Mapping[str, str]) -> AdapterKind | None:
     return "lokr" if first and second else None
 
 
-def _module_name(stem: str, underscored: Mapping[str, str]) -> str:
-    """The dotted module name behind any trainer's spelling."""
+def _module_name(stem: str, underscored: Mapping[str, str], prefixes: Sequence[str] = ()) -> str:
+    """The dotted module name behind any trainer's spelling; `prefixes` are those of a component."""
+    for prefix in prefixes:
+        if stem.startswith(prefix):
+            rest = stem[len(prefix) :]
+            return underscored.get(rest, "") if prefix.endswith("_") else rest
     for prefix in _FLAT_PREFIXES:
         if stem.startswith(prefix):
             return underscored.get(stem[len(prefix) :], "")

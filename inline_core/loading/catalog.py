@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from inline_core.errors import ModelFileInvalid, ModelFileMissing
 from inline_core.loading.component import ComponentRef, LoraRef, Role
-from inline_core.loading.files import WeightFiles, open_weights
+from inline_core.loading.files import open_weights
 from inline_core.loading.identify import FileIdentity, identify
-from inline_core.loading.pairing import (
-    MOST_CANDIDATES,
-    compare,
-    fits_family,
-    fits_size,
-    matches,
-    paired_encoders,
-)
+from inline_core.loading.pairing import compare, fits_family, fits_size, matches, paired_encoders
+from inline_core.loading.pieces import Piece, closest, identity_in, piece_for, pieces_of
+from inline_core.loading.refusals import check_kind, check_name, in_words, not_there, nothing_found
 from inline_core.loading.rules import (
     CATEGORIES_OF_ROLE,
     ROLE_IN_WORDS,
@@ -34,8 +28,9 @@ from inline_core.loading.scan import SETTLED_S, ModelFile, ModelRoot, Scanner, s
 from inline_core.loading.tokenizers import tokenizer_of
 
 FRESH_S: Final = 1.0
-_SHARED: Final = (Role.VAE, Role.TEXT_ENCODER)
-_OF_NO_FAMILY: Final = (Role.LORA, Role.UPSCALER)
+# Where all-in-one checkpoints lie, whose parts are offered beside files of their own.
+_MODELS: Final = (Role.DIFFUSION_MODEL, Role.CHECKPOINT)
+_CHECKPOINTS: Final = CATEGORIES_OF_ROLE[Role.DIFFUSION_MODEL]
 
 
 class Catalog:
@@ -92,17 +87,31 @@ class Catalog:
         self._current()
         return self._scanner.warnings
 
+    def pickable(self, category: str) -> tuple[ModelFile, ...]:
+        """The entries among which a param of this category picks.
+
+        Diffusion models may lie in models/checkpoints too.
+        """
+        if category != _CHECKPOINTS[0]:
+            return self.files(category)
+        return tuple(file for place in _CHECKPOINTS for file in self.files(place))
+
     def options(self, category: str, family: str | None = None) -> tuple[str, ...]:
         """Names a client may pick: ready files of the right role (and family), demo files last."""
         allowed = roles_of(category)
         rules = self._families.get(family) if family else None
-        names = [
-            file.name
-            for file in self._sorted(self.files(category))
-            if file.status == "ready"
-            and (allowed is None or (file.identity is not None and file.identity.role in allowed))
-            and (rules is None or file.identity is None or fits_family(file.identity, rules))
-        ]
+
+        def fits(file: ModelFile) -> bool:
+            if file.identity is None:
+                return allowed is None
+            return any(
+                (allowed is None or piece.identity.role in allowed)
+                and (rules is None or fits_family(piece.identity, rules))
+                for piece in pieces_of(file)
+            )
+
+        files = self._sorted(self.pickable(category))
+        names = [file.name for file in files if file.status == "ready" and fits(file)]
         return tuple(dict.fromkeys(names))
 
     # ---- which file is meant -------------------------------------------------------------------
@@ -123,16 +132,16 @@ class Catalog:
         override = self._override(role, family)
         if override:
             return override
-        if role is not Role.DIFFUSION_MODEL and family:
+        if role not in _MODELS and family:
             model = self._best(Role.DIFFUSION_MODEL, family)
             model_override = self._override(Role.DIFFUSION_MODEL, family)
             if model or model_override:
-                reference = model_override or self._reference(model, Role.DIFFUSION_MODEL, family)
+                reference = model_override or self._checked(model, Role.DIFFUSION_MODEL, family)
                 return self._companion(role, reference)
         best = self._best(role, family, variant)
         if best is None:
             raise self.nothing_found(role, family)
-        return self._reference(best, role, family)
+        return self._checked(best, role, family)
 
     def _likely_family(self, role: Role) -> str | None:
         """The family meant when neither a file nor a family was named.
@@ -205,22 +214,20 @@ class Catalog:
         self, need: EncoderNeed, model: ComponentRef, sizes: Sizes
     ) -> list[ComponentRef]:
         """Text encoders in the models folders that fill a need, best first."""
-        files = [
-            file
-            for file in self._ready(Role.TEXT_ENCODER, model.family)
-            if file.identity is not None
-            and matches(file.identity, need)
-            and fits_size(file.identity, need, sizes)
+        role = Role.TEXT_ENCODER
+        fitting = [
+            piece
+            for piece in self._ready(role, model.family)
+            if matches(piece.identity, need) and fits_size(piece.identity, need, sizes)
         ]
-        ordered = self._closest(files, model)
-        return [self._reference(file, Role.TEXT_ENCODER, model.family) for file in ordered]
+        return [self._checked(piece, role, model.family) for piece in closest(fitting, model)]
 
     def identity(self, reference: ComponentRef) -> FileIdentity:
         """What the file behind a reference was identified as.  Raises: ModelFileMissing/Invalid."""
-        for file in self._current():
-            if file.path == reference.path and file.identity is not None:
-                return file.identity
-        return identify(open_weights(reference.path, reference.name).headers)
+        found = identity_in(self._current(), reference)
+        if found is not None:
+            return found
+        return identify(open_weights(reference.path, reference.name, reference.part).headers)
 
     def stamp(self, category: str, name: str) -> str:
         """A text that changes when the content of a file may have changed.
@@ -230,7 +237,8 @@ class Catalog:
         if not name:
             return self.version()
         return next(
-            (file.stamp for file in self.files(category) if same_name(file.name, name)), "missing"
+            (file.stamp for file in self.pickable(category) if same_name(file.name, name)),
+            "missing",
         )
 
     def path_of(self, category: str, name: str) -> Path | None:
@@ -289,22 +297,25 @@ class Catalog:
         files = [file for file in self._current() if file.category in categories]
         return self._sorted(files)
 
-    def _ready(self, role: Role, family: str | None) -> list[ModelFile]:
+    def _ready(self, role: Role, family: str | None) -> list[Piece]:
         rules = self._families.get(family) if family else None
+        files = self._of_role(role)
+        if role not in _MODELS:
+            files += self._of_role(Role.DIFFUSION_MODEL)
         return [
-            file
-            for file in self._of_role(role)
+            piece
+            for file in files
             if file.status == "ready"
-            and file.identity is not None
-            and file.identity.role is role
-            and (rules is None or fits_family(file.identity, rules))
+            for piece in pieces_of(file)
+            if piece.identity.role is _kind(role)
+            and (rules is None or fits_family(piece.identity, rules))
         ]
 
-    def _best(self, role: Role, family: str | None, variant: str = "") -> ModelFile | None:
+    def _best(self, role: Role, family: str | None, variant: str = "") -> Piece | None:
         ready = self._ready(role, family)
-        same = (file for file in ready if file.identity and file.identity.variant == variant)
-        first = next(iter(ready), None)
-        return next(same, first) if variant else first
+        wanted = (variant, "") if variant else ()
+        same = (piece for one in wanted for piece in ready if piece.identity.variant == one)
+        return next(same, next(iter(ready), None))
 
     def _override(self, role: Role, family: str | None) -> ComponentRef | None:
         found = self._overrides.get((family or "", role))
@@ -328,13 +339,14 @@ class Catalog:
         path = path / "transformer" if (path / "model_index.json").is_file() else path
         weights = open_weights(path, path.name)
         identity = identify(weights.headers)
-        self._check(path.name, identity, role, family)
-        return _reference_to(role, identity, path.name, weights)
+        size, root = weights.size_bytes, path.parent
+        file = ModelFile(
+            "", path.name, path, root, "extra", size, weights.stamp, "ready", identity=identity
+        )
+        return self._reference(file, role, family)
 
     def _named(self, role: Role, name: str) -> ModelFile:
-        if _is_unsafe(name):
-            message = f"{name!r} is not a name within the models folder"
-            raise ModelFileInvalid(message)
+        check_name(name)
         file = self._lookup(role, name)
         if file is None or file.status == "copying":
             self.refresh()
@@ -344,7 +356,8 @@ class Catalog:
             self.refresh()
             file = self._lookup(role, name)
         if file is None:
-            raise self._not_there(role, name)
+            there = self._of_role(role)
+            raise not_there(role, name, self._current(), there, self.candidates(role, None))
         return file
 
     def _lookup(self, role: Role, name: str) -> ModelFile | None:
@@ -359,41 +372,26 @@ class Catalog:
             raise ModelFileInvalid(message, details={"candidates": sorted(loose)})
         return next(iter(loose.values()), None)
 
-    def _reference(self, file: ModelFile | None, role: Role, family: str | None) -> ComponentRef:
-        assert file is not None
-        if file.identity is not None:
-            self._check(file.name, file.identity, role, family)
-        if file.status != "ready" or file.identity is None:
+    def _reference(self, file: ModelFile, role: Role, family: str | None) -> ComponentRef:
+        role = _kind(role)
+        piece = piece_for(file, role)
+        if piece is not None:
+            self._check(piece, role, family)
+        if file.status != "ready" or piece is None:
             raise ModelFileInvalid(f"{_capital(ROLE_IN_WORDS[role])}: {file.reason}")
-        return ComponentRef(
-            role, file.identity.family, file.identity.variant, file.name, file.path, file.stamp
-        )
+        return piece.reference(role)
 
-    def _check(self, name: str, identity: FileIdentity, role: Role, family: str | None) -> None:
-        candidates = self.candidates(role, family)
-        if identity.role is Role.LORA and role is not Role.LORA:
-            message = (
-                f"{name} looks like {identity.in_words()}: move it to models/loras{candidates}"
-            )
-            raise ModelFileInvalid(message)
-        # An upscaler of an architecture that only spandrel knows looks like nothing known here.
-        unknown_upscaler = role is Role.UPSCALER and identity.role is Role.UNKNOWN
-        if identity.role is not role and not unknown_upscaler:
-            wanted = ROLE_IN_WORDS[role]
-            message = f"{name} is {identity.in_words()}; {wanted} is needed here{candidates}"
-            raise ModelFileInvalid(message, details={"found": str(identity.role)})
+    def _checked(self, piece: Piece | None, role: Role, family: str | None) -> ComponentRef:
+        assert piece is not None
+        role = _kind(role)
+        self._check(piece, role, family)
+        return piece.reference(role)
+
+    def _check(self, piece: Piece, role: Role, family: str | None) -> None:
         named = self._families.get(family) if family else None
         allowed = [named] if named else list(self._families.values())
-        if role not in _OF_NO_FAMILY and not any(fits_family(identity, item) for item in allowed):
-            labels = ", ".join(item.label for item in allowed)
-            wanted = f"{ROLE_IN_WORDS[role]} for {labels}" if role in _SHARED else labels
-            needed = f"{wanted} is needed here"
-            if len(allowed) > 1:
-                needed = f"{ROLE_IN_WORDS[role]} for one of these is needed here: {labels}"
-            message = f"{name} is {identity.in_words()}; {needed}{candidates}"
-            raise ModelFileInvalid(message, details={"found": identity.family})
-        if identity.problems:
-            raise ModelFileInvalid(f"{name}: {identity.problems[0]}")
+        candidates = self.candidates(role, family)
+        check_kind(piece.file.name, piece.identity, role, allowed, candidates)
 
     def _companion(self, role: Role, model: ComponentRef) -> ComponentRef:
         override = self._override(role, model.family)
@@ -406,68 +404,24 @@ class Catalog:
         needs = self.identity(model).geometry
         checked = role is Role.VAE and key
         fitting = [
-            file
-            for file in self._ready(role, model.family)
-            if file.identity is not None
-            and (not checked or file.identity.geometry.get("latent_channels") == needs.get(key, -1))
+            piece
+            for piece in self._ready(role, model.family)
+            if not checked or piece.identity.geometry.get("latent_channels") == needs.get(key, -1)
         ]
-        closest = self._closest(fitting, model)
-        if not closest:
+        ordered = closest(fitting, model)
+        if not ordered:
             fit = f" (latent_channels {needs.get(key, 0)})" if checked else ""
             raise self.nothing_found(role, model.family, f" that fits {model.name}{fit}")
-        return self._reference(closest[0], role, model.family)
-
-    def _closest(self, files: list[ModelFile], model: ComponentRef) -> list[ModelFile]:
-        """Those of the same folder first; a demo's files are for demo models, and for no others.
-
-        Its latents and features are its own: they fit nothing else, whatever the shapes.
-        """
-        demo = model.variant == "demo"
-        own_kind = [file for file in files if _is_demo(file) == demo]
-        files = own_kind or (files if demo else [])
-        return sorted(files, key=lambda file: file.path.parent != model.path.parent)
+        return self._checked(ordered[0], role, model.family)
 
     def candidates(self, role: Role, family: str | None) -> str:
         """What there is to choose from, as the end of a sentence."""
-        names = list(dict.fromkeys(file.name for file in self._ready(role, family)))
-        if not names:
-            return ""
-        more = f" and {len(names) - MOST_CANDIDATES} more" if len(names) > MOST_CANDIDATES else ""
-        return f"; candidates: {', '.join(names[:MOST_CANDIDATES])}{more}"
+        return in_words(piece.file.name for piece in self._ready(role, family))
 
     def nothing_found(self, role: Role, family: str | None, fit: str = "") -> ModelFileMissing:
         """The error that a family has no file for a role, with what is there instead."""
-        category = CATEGORIES_OF_ROLE[role][0]
         rules = self._families.get(family) if family else None
-        label = f" for {rules.label}" if rules else ""
-        others = [
-            f"{file.name}: {file.reason}"
-            if file.reason
-            else f"{file.name} is {file.identity.in_words()}"
-            if file.identity
-            else file.name
-            for file in self._of_role(role)[:3]
-        ]
-        found = f" (there: {'; '.join(others)})" if others else ""
-        message = (
-            f"No model file found in models/{category}/{label}{fit}. "
-            f"Add one there or pick it on the node.{found}"
-        )
-        return ModelFileMissing(message, details={"category": category, "role": str(role)})
-
-    def _not_there(self, role: Role, name: str) -> ModelFileMissing:
-        category = CATEGORIES_OF_ROLE[role][0]
-        for file in self._current():
-            if same_name(file.name, name):
-                what = file.identity.in_words() if file.identity else "another kind of file"
-                message = f"{name} is in models/{file.category} and is {what}; "
-                message += f"{ROLE_IN_WORDS[role]} is needed here"
-                return ModelFileMissing(message + self.candidates(role, None))
-        names = [file.name for file in self._of_role(role)]
-        close = difflib.get_close_matches(name, names, n=3)
-        hint = f"; did you mean {' or '.join(close)}?" if close else self.candidates(role, None)
-        message = f"{name} is not in models/{category}{hint}"
-        return ModelFileMissing(message, details={"candidates": names[:MOST_CANDIDATES]})
+        return nothing_found(role, rules, fit, self._of_role(role))
 
 
 def _version(files: Iterable[ModelFile]) -> str:
@@ -477,23 +431,9 @@ def _version(files: Iterable[ModelFile]) -> str:
     return hashlib.sha256("\n".join(offered).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def _is_demo(file: ModelFile) -> bool:
-    title = file.identity.title if file.identity else ""
-    return file.source == "demo" or title.startswith("Inline demo")
-
-
-def _is_unsafe(name: str) -> bool:
-    windows, posix = PureWindowsPath(name), PurePosixPath(name)
-    parts = (*windows.parts, *posix.parts)
-    return (
-        ".." in parts or posix.is_absolute() or bool(windows.drive or windows.root) or "\0" in name
-    )
-
-
-def _reference_to(
-    role: Role, identity: FileIdentity, name: str, weights: WeightFiles
-) -> ComponentRef:
-    return ComponentRef(role, identity.family, identity.variant, name, weights.path, weights.stamp)
+def _kind(role: Role) -> Role:
+    """A checkpoint stands for its diffusion model; the others are found beside that."""
+    return Role.DIFFUSION_MODEL if role is Role.CHECKPOINT else role
 
 
 def _capital(text: str) -> str:

@@ -28,6 +28,9 @@ class Delta(Protocol):
     def __call__(self, inputs: Tensor) -> Tensor:
         """(..., in) -> (..., out), in the dtype of the inputs."""
 
+    def convolved(self, inputs: Tensor, like: nn.Conv2d) -> Tensor:
+        """The same for a convolution: (n, in, h, w) -> (n, out, ...), in steps as `like` goes."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoraDelta:
@@ -41,6 +44,12 @@ class LoraDelta:
         """See `Delta`."""
         inner = functional.linear(inputs, self.down.to(inputs.dtype))  # (..., rank)
         return functional.linear(inner, self.up.to(inputs.dtype)) * self.scale  # (..., out)
+
+    def convolved(self, inputs: Tensor, like: nn.Conv2d) -> Tensor:
+        """See `Delta`; `down` has the window, `up` only mixes channels."""
+        inner = _convolved(inputs, self.down, like)  # (n, rank, h, w)
+        up = self.up.to(inputs.dtype)[:, :, None, None]  # (out, rank, 1, 1)
+        return functional.conv2d(inner, up) * self.scale
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,8 +67,14 @@ class LohaDelta:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """See `Delta`."""
-        weight = (self.a1 @ self.b1) * (self.a2 @ self.b2) * self.scale  # (out, in)
-        return functional.linear(inputs, weight.to(inputs.dtype))  # (..., out)
+        return functional.linear(inputs, self._weight().to(inputs.dtype))  # (..., out)
+
+    def convolved(self, inputs: Tensor, like: nn.Conv2d) -> Tensor:
+        """See `Delta`."""
+        return _convolved(inputs, self._weight(), like)
+
+    def _weight(self) -> Tensor:
+        return (self.a1 @ self.b1) * (self.a2 @ self.b2) * self.scale  # (out, in)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +97,19 @@ class LokrDelta:
         mixed = functional.linear(grid, second)  # (..., b, c)
         made = torch.einsum("ab,...bc->...ac", first, mixed).flatten(-2)  # (..., a * c)
         return made[..., self.start : self.stop] * self.scale  # (..., out)
+
+    def convolved(self, inputs: Tensor, like: nn.Conv2d) -> Tensor:
+        """See `Delta`; here the product is written, as windows do not come apart."""
+        whole = torch.kron(self.first, self.second)[self.start : self.stop]  # (out, in * window)
+        return _convolved(inputs, whole * self.scale, like)
+
+
+def _convolved(inputs: Tensor, flat: Tensor, like: nn.Conv2d) -> Tensor:
+    """A convolution with a flat weight (out, in * height * width) that goes as another one does."""
+    weight = flat.to(inputs.dtype).view(-1, *like.weight.shape[1:])  # (out, in, height, width)
+    return functional.conv2d(
+        inputs, weight, None, like.stride, like.padding, like.dilation, like.groups
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,9 +209,13 @@ class AdapterSwitch:
 
 
 def _adding(changes: Sequence[tuple[Delta, float]]) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-    def hook(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def hook(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         for delta, strength in changes:
-            output = output + delta(inputs[0]).to(output.dtype) * strength  # (..., out)
+            if isinstance(layer, nn.Conv2d):
+                made = delta.convolved(inputs[0], layer)
+            else:
+                made = delta(inputs[0])
+            output = output + made.to(output.dtype) * strength  # (..., out)
         return output
 
     return hook

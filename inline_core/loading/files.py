@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inline_core.errors import ModelFileInvalid
-from inline_core.loading.header import SAFE_SUFFIXES, Header, TensorInfo, read_header
+from inline_core.loading.header import SAFE_SUFFIXES, Header, TensorInfo, part_of, read_header
 
 TOKENIZER_FILES: Final = ("tokenizer.json", "vocab.json", "tokenizer_config.json")
 # Ours (written by the demo's export) and the plain word.
@@ -26,6 +26,7 @@ PIPELINE_PARTS: Final[Mapping[str, str]] = {
     "text_encoder_2": "text_encoders",
     "text_encoder_3": "text_encoders",
     "connectors": "text_encoders",
+    "condition_encoder": "text_encoders",
 }
 
 
@@ -52,8 +53,9 @@ class WeightFiles:
 
     @property
     def stamp(self) -> str:
-        """Equal stamps mean equal weights."""
-        if len(self.headers) == 1 and not self.config:
+        """Equal stamps mean equal weights; all parts of one file have the same."""
+        # The config of a single file is a part of its header.
+        if len(self.headers) == 1 and (not self.config or self.headers[0].path == self.path):
             header = self.headers[0]
             return f"{header.size_bytes:x}-{header.mtime_ns:x}-{header.digest}"
         text = "|".join(
@@ -76,17 +78,23 @@ def is_pipeline_folder(names: set[str]) -> bool:
     return "model_index.json" in names or {"transformer", "vae", "text_encoder"} <= names
 
 
-def open_weights(path: Path, name: str | None = None) -> WeightFiles:
+def open_weights(path: Path, name: str | None = None, part: str = "") -> WeightFiles:
     """Read the headers of a file, or of all the shards of a folder, and the folder's config.
 
+    With `part` only the tensors below that prefix, without it: one component of an all-in-one file.
     Raises: ModelFileMissing, ModelFileInvalid (a shard is absent, broken, or the folder is empty).
     """
     label = name or path.name
     if not path.is_dir():
         header = read_header(path, label)
+        if part:
+            # What the metadata says is about the whole, or about another part.
+            return WeightFiles(path, (part_of(header, part),))
         return WeightFiles(path, (header,), _config_in_metadata(header))
     shards = _shards(path, label)
     headers = tuple(read_header(shard, f"{label}/{shard.name}") for shard in shards)
+    if part:
+        return WeightFiles(path, tuple(part_of(header, part) for header in headers))
     config = read_json(path / "config.json")
     return WeightFiles(path, headers, config or {})
 

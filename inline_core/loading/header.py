@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -24,6 +24,8 @@ SAFE_SUFFIXES: Final = (".safetensors", ".sft")
 GGUF_SUFFIX: Final = ".gguf"
 WEIGHT_SUFFIXES: Final = (*SAFE_SUFFIXES, GGUF_SUFFIX, ".ckpt", ".pt", ".pth", ".bin", ".onnx")
 MAX_HEADER_BYTES: Final = 100_000_000
+# The key of the metadata in which ComfyUI's files say how their layers are packed.
+PACKED_LAYERS: Final = "_quantization_metadata"
 _FIRST_BYTES: Final = 16 * 1024  # holds the whole header of most adapters
 _PICKLES: Final = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 DTYPE_BITS: Final[Mapping[str, int]] = {
@@ -73,6 +75,31 @@ class Header:
     metadata: Mapping[str, str]
     digest: str
     data_start: int = 0
+
+
+def part_of(header: Header, part: str) -> Header:
+    """The same file as if it held nothing but the tensors below the prefix `part`, without it.
+
+    Everything else stays (the digest is that of the whole header).
+    """
+    start = len(part)
+    tensors = {name[start:]: info for name, info in header.tensors.items() if name.startswith(part)}
+    metadata = dict(header.metadata)
+    packed = metadata.pop(PACKED_LAYERS, None)
+    if packed is not None:
+        metadata |= _packed_layers(packed, part, tensors)
+    return replace(header, tensors=tensors, metadata=metadata)
+
+
+def _packed_layers(text: str, part: str, tensors: Mapping[str, TensorInfo]) -> dict[str, str]:
+    """What the metadata says about the packed layers of a part, by their names within it."""
+    try:
+        document = json.loads(text)
+        layers = {name.removeprefix(part): told for name, told in document["layers"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {PACKED_LAYERS: text}  # for the reader of packed files to refuse
+    mine = {name: told for name, told in layers.items() if f"{name}.weight" in tensors}
+    return {PACKED_LAYERS: json.dumps({**document, "layers": mine})} if mine else {}
 
 
 def size_in_words(size_bytes: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,8 +18,9 @@ from inline_core.loading.architectures.architecture import Architecture, with_ar
 from inline_core.loading.architectures.decoders import start_of
 from inline_core.loading.architectures.lora import adapter_kind
 from inline_core.loading.architectures.shapes import MissingTensorError, Shapes, count_blocks
+from inline_core.loading.architectures.stable_diffusion import prediction_told
 from inline_core.loading.component import Role
-from inline_core.loading.header import Header, TensorInfo
+from inline_core.loading.header import Header, TensorInfo, part_of
 from inline_core.loading.packing import LogicalTensors, logical_tensors
 
 __all__ = ["FileIdentity", "count_blocks", "identify"]
@@ -31,6 +32,13 @@ _OTHER_PARTS: Final = (
     ("VAE", ("first_stage_model", "vae", "audio_vae")),
     ("text encoder", ("cond_stage_model", "conditioner", "text_encoders")),
 )
+_PARTS: Final = re.compile(
+    r"(?:first_stage_model|vae|audio_vae|vocoder"
+    r"|cond_stage_model(?:\.[^.]+)?\.transformer|cond_stage_model\.model"
+    r"|conditioner\.embedders\.\d+\.(?:transformer|model)"
+    r"|text_encoders\.[^.]+(?:\.transformer)?)\."
+)
+_ROLES_OF_PARTS: Final = (Role.VAE, Role.AUDIO_VAE, Role.VOCODER, Role.TEXT_ENCODER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,9 @@ class FileIdentity:
     `vocab_size`, ...).  `native_size` is (width, height) in pixels where the file says so.
     `evidence` names the keys that gave it away; `made_for` is the family an adapter belongs to, in
     words; `quantization` is how a pre-quantized file is packed, in words; `problems` says why a
-    well-formed file cannot be used (empty: it can).
+    well-formed file cannot be used (empty: it can).  `parts` are the components of an all-in-one
+    checkpoint by the prefix of their names, its diffusion model first; the rest of its identity
+    is that of its diffusion model.
     """
 
     role: Role
@@ -65,6 +75,7 @@ class FileIdentity:
     class_name: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     quantization: str = ""
+    parts: Mapping[str, FileIdentity] = field(default_factory=dict)
 
     def in_words(self) -> str:
         """`a VAE (decoder.* keys)`, to stand after "is" in a sentence."""
@@ -82,7 +93,7 @@ def identify(headers: Iterable[Header]) -> FileIdentity:
     tensors = logical.tensors
     metadata = {key: value for header in headers for key, value in header.metadata.items()}
     whole = Shapes(tensors)
-    found = _adapter(tensors, metadata) or _checkpoint(whole) or _model(whole)
+    found = _adapter(tensors, metadata) or _checkpoint(whole, headers) or _model(whole)
     if found is None:
         found = FileIdentity(Role.UNKNOWN, "unknown", "a file of an unknown kind")
     return _with_totals(found, logical, metadata)
@@ -103,21 +114,42 @@ def _adapter(tensors: Tensors, metadata: Mapping[str, str]) -> FileIdentity | No
     )
 
 
-def _checkpoint(whole: Shapes) -> FileIdentity | None:
+def _checkpoint(whole: Shapes, headers: Sequence[Header]) -> FileIdentity | None:
     others = [part for part, starts in _OTHER_PARTS if not whole.groups.keys().isdisjoint(starts)]
     prefix = whole.first_prefix(_CHECKPOINT_PREFIXES)
     if not (prefix and others):
         return None
-    found = _first_match(architectures.DIFFUSION_MODELS, whole.below(prefix))
     evidence = "diffusion model with " + " and ".join(others)
-    problem = "all-in-one checkpoints are not supported yet: use separate files"
-    if found is None:
-        found = FileIdentity(Role.CHECKPOINT, "unknown", "an all-in-one unknown checkpoint")
-    else:
-        name = architectures.name_of(found.family)
-        label = f"an all-in-one {name} checkpoint"
-        found = replace(found, role=Role.CHECKPOINT, label=label)
-    return replace(found, evidence=evidence, prefix=prefix, problems=(problem,))
+    model = identify(part_of(header, prefix) for header in headers)
+    if model.role is not Role.DIFFUSION_MODEL:
+        problem = "its diffusion model is of an unknown kind: use a model that is listed"
+        label = "an all-in-one unknown checkpoint"
+        unknown = FileIdentity(Role.CHECKPOINT, "unknown", label)
+        return replace(unknown, evidence=evidence, prefix=prefix, problems=(problem,))
+    # Stable Diffusion files tell beside their parts how the model predicts.
+    model = replace(model, variant=model.variant or prediction_told(whole))
+    parts = {prefix: model}
+    for place in _places_of_parts(whole):
+        found = identify(part_of(header, place) for header in headers)
+        if found.role in _ROLES_OF_PARTS:
+            parts[place] = found
+    label = f"an all-in-one {architectures.name_of(model.family)} checkpoint"
+    return replace(
+        model, role=Role.CHECKPOINT, label=label, evidence=evidence, prefix=prefix, parts=parts
+    )
+
+
+def _places_of_parts(whole: Shapes) -> list[str]:
+    """Prefixes of what may be further components, each once, in the order of the alphabet."""
+    starts = {start for _, names in _OTHER_PARTS for start in names} | {"vocoder"}
+    names = (name for start in starts for name in whole.groups.get(start, ()))
+    found = {match.group() for name in names if (match := _PARTS.match(name))}
+    # `text_encoders.x.` has nothing but a scale where its weights are in `text_encoders.x.y.`.
+    return sorted(
+        place
+        for place in found
+        if not any(other.startswith(place) and other != place for other in found)
+    )
 
 
 def _model(whole: Shapes) -> FileIdentity | None:

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from inline_core.loading.gguf import BLOCKS
 from inline_core.loading.gguf_names import is_renamed, plain_name
-from inline_core.loading.header import Header, TensorInfo
+from inline_core.loading.header import PACKED_LAYERS, Header, TensorInfo
 
 PackingFormat = Literal["fp8", "int8", "int8_convrot", "nvfp4", "mxfp8", "gguf"]
 
@@ -37,7 +37,6 @@ _PLAIN: Final = frozenset(("F64", "F32", "F16", "BF16", "I64", "I16", "U16", "BO
 _FP8: Final = ("F8_E4M3", "F8_E5M2")
 _NEVER_PLAIN: Final = ("I8", "U8", "F4", "F6_E2M3", "F6_E3M2", "F8_E8M0")
 _COMFY: Final = ".comfy_quant"
-_COMFY_METADATA: Final = "_quantization_metadata"
 _MARKER: Final = "scaled_fp8"
 _MOST_MARKER_BYTES: Final = 65536
 _PREFIXES: Final = ("model.diffusion_model.", "diffusion_model.", "model.")
@@ -101,7 +100,7 @@ def logical_tensors(headers: Iterable[Header]) -> LogicalTensors:
         return LogicalTensors(tensors, {}, "GGUF", (problem,))
     renamed = is_renamed(metadata.get("general.architecture", ""))
     plain = all(info.dtype in _PLAIN for info in tensors.values())
-    if plain and not renamed and _COMFY_METADATA not in metadata:
+    if plain and not renamed and PACKED_LAYERS not in metadata:
         return LogicalTensors(tensors, {}, "", ())
     found = _Found(tensors)
     if renamed:
@@ -231,8 +230,8 @@ def _torchao(found: _Found, metadata: Mapping[str, str]) -> None:
 
 def _comfy_quant(found: _Found, headers: Sequence[Header], metadata: Mapping[str, str]) -> None:
     layers: dict[str, Mapping[str, Any]] = {}
-    if _COMFY_METADATA in metadata:
-        told = _json(metadata[_COMFY_METADATA]).get("layers")
+    if PACKED_LAYERS in metadata:
+        told = _json(metadata[PACKED_LAYERS]).get("layers")
         layers |= told if isinstance(told, dict) else {}
     for header in headers:
         layers |= _read_markers(found, header)

@@ -80,6 +80,21 @@ def roles_of(category: str) -> frozenset[Role] | None:
 
 
 @dataclass(frozen=True, slots=True)
+class EncoderNeed:
+    """One text encoder that a family reads its prompts with.
+
+    `family` is its architecture; `variant` the one of several that is meant, where shapes tell
+    (`l` and `g` of CLIP).  `size_of` names the size of the diffusion model that its hidden size
+    must equal ("": none).  An `optional` one may be absent.
+    """
+
+    family: str
+    variant: str = ""
+    size_of: str = "cap_feat_dim"
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RequiredFile:
     """One public file of a model hub and the name it gets, relative to its category's folder."""
 
@@ -93,8 +108,9 @@ class RequiredFile:
 class Requirement:
     """One thing a family needs in the models folder, and where it is published.
 
-    `role` is what the file is for; None means the tokenizer of the text encoder.  The first of
-    `files` names it: more of them must share its folder.  `size_bytes` is about what all files
+    `role` is what the file is for; None means the tokenizer of the text encoder.  `encoder` says
+    which of several text encoders is meant (None: there is one).  The first of `files` names it:
+    more of them must share its folder.  `size_bytes` is about what all files
     weigh together; the exact number is known only when they are fetched.
     """
 
@@ -105,27 +121,13 @@ class Requirement:
     files: tuple[RequiredFile, ...]
     size_bytes: int
     optional: bool = False
+    encoder: EncoderNeed | None = None
 
     @property
     def local_path(self) -> str:
         """`<category>/<file>`, or `<category>/<folder>` where it is more than one file."""
         name = self.files[0].name
         return f"{self.category}/{name if len(self.files) == 1 else name.rpartition('/')[0]}"
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderNeed:
-    """One text encoder that a family reads its prompts with.
-
-    `family` is its architecture; `variant` the one of several that is meant, where shapes tell
-    (`l` and `g` of CLIP).  `size_of` names the size of the diffusion model that its hidden size
-    must equal ("": none).  An `optional` one may be absent.
-    """
-
-    family: str
-    variant: str = ""
-    size_of: str = "cap_feat_dim"
-    optional: bool = False
 
 
 Sizes = Mapping[str, int]

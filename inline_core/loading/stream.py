@@ -34,7 +34,8 @@ class TensorSource:
     `part` of `parts` picks one of equal row blocks (q, k, v of a fused projection), or `span` of
     them where the projections have different widths; `flatten` drops trailing dimensions of size 1
     (1x1 convolutions that became linear); `swapped` exchanges the two halves of the rows (scale and
-    shift, which layouts order differently); `folded` lays a long vector out as rows.
+    shift, which layouts order differently); `folded` lays a long vector out as rows; `transposed`
+    exchanges rows and columns of the whole.
     """
 
     name: str
@@ -44,6 +45,7 @@ class TensorSource:
     swapped: bool = False
     span: int = 1
     folded: bool = False
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class _Filler:
         """Say whether this weight becomes a packed or an int8 linear."""
         import torch
 
-        if self._sources[name].swapped:
+        if self._sources[name].swapped or self._sources[name].transposed:
             return False
         owner, _, leaf = name.rpartition(".")
         linear = leaf == "weight" and type(self._module.get_submodule(owner)) is torch.nn.Linear
@@ -186,6 +188,8 @@ class _Filler:
             tensor = tensor.flatten(1)
         if source.swapped:
             tensor = torch.cat([*reversed(tensor.chunk(2))])
+        if source.transposed:
+            tensor = tensor.t().contiguous()
         return tensor.to(device=self._storage, dtype=dtype)
 
     def _stored(self, source: TensorSource, dtype: torch.dtype) -> Tensor:

@@ -12,6 +12,7 @@ from inline_core.loading.files import read_json
 
 # The embedding is padded above the vocabulary (to multiples of 64 or 128), never below it.
 _LEAST_SHARE: Final = 0.95
+_PARTS: Final = ("tokenizer", "tokenizer_2", "tokenizer_3")
 
 
 def tokenizer_of(encoder: ComponentRef, vocabulary: int, roots: Sequence[Path]) -> Path:
@@ -20,7 +21,12 @@ def tokenizer_of(encoder: ComponentRef, vocabulary: int, roots: Sequence[Path]) 
     Raises: ModelFileMissing naming the files to put where.
     """
     # Other folders are only looked into when needed: a tokenizer is megabytes of JSON.
-    found = find_tokenizer(encoder.path) or next(_others(vocabulary, roots), None)
+    beside = (
+        next(_beside_checkpoint(encoder.path, vocabulary), None)
+        if encoder.part
+        else find_tokenizer(encoder.path)
+    )
+    found = beside or next(_others(vocabulary, roots), None)
     if found:
         return found
     message = (
@@ -31,6 +37,20 @@ def tokenizer_of(encoder: ComponentRef, vocabulary: int, roots: Sequence[Path]) 
     raise ModelFileMissing(message)
 
 
+def _beside_checkpoint(weights: Path, vocabulary: int) -> Iterator[Path]:
+    """Folders beside an all-in-one file with a tokenizer of this size: it may need several."""
+    for name in (weights.stem, f"{weights.stem}.tokenizer", "tokenizer"):
+        place = weights.parent / name
+        for inner in (place, *(place / part for part in _PARTS)):
+            if _fits(inner, vocabulary):
+                yield inner
+
+
+def _fits(folder: Path, vocabulary: int) -> bool:
+    size = vocabulary_size(folder) if folder.is_dir() else 0
+    return bool(size) and vocabulary * _LEAST_SHARE <= size <= vocabulary
+
+
 def _others(vocabulary: int, roots: Sequence[Path]) -> Iterator[Path]:
     for root in roots:
         for category in ("text_encoders", "clip"):
@@ -38,8 +58,7 @@ def _others(vocabulary: int, roots: Sequence[Path]) -> Iterator[Path]:
             places = sorted(folder.iterdir()) if folder.is_dir() else []
             for place in places:
                 for inner in (place, place / "tokenizer"):
-                    size = vocabulary_size(inner) if inner.is_dir() else 0
-                    if size and vocabulary * _LEAST_SHARE <= size <= vocabulary:
+                    if _fits(inner, vocabulary):
                         yield inner
 
 
@@ -71,7 +90,10 @@ def vocabulary_size(folder: Path) -> int:
     """Highest token id plus one of the tokenizer in `folder`; 0 when it cannot be told."""
     try:
         document = read_json(folder / "tokenizer.json")
-        ids = list(document.get("model", {}).get("vocab", {}).values())
+        vocabulary = document.get("model", {}).get("vocab", {})
+        if isinstance(vocabulary, list):  # of SentencePiece: in order, with scores
+            vocabulary = {str(place): place for place in range(len(vocabulary))}
+        ids = list(vocabulary.values())
         ids += [token["id"] for token in document.get("added_tokens", [])]
         ids += list(read_json(folder / "vocab.json").values()) if not ids else []
         return max(ids, default=-1) + 1

@@ -47,6 +47,11 @@ class Render(Protocol):
     def decode_clips(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Clip, ...]:
         """Turn latents of videos into videos without sound, on the CPU."""
 
+    def decode_sounds(
+        self, vae: ComponentRef, latent: Latent, ctx: NodeContext
+    ) -> tuple[Waveform, ...]:
+        """Turn latents of sounds into sounds, on the CPU."""
+
     def upscale(
         self, upscaler: ComponentRef, image: Image, ctx: NodeContext, *, tile: int, overlap: int
     ) -> Image:

@@ -12,9 +12,11 @@ from inline_core.errors import InvalidParam
 from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef
 from inline_core.media.values import Image, ImageBatch, Mask
-from inline_core.nodes.base import NodeContext, Port, node
+from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.latent import single_image
-from inline_core.sampling.values import Conditioning
+from inline_core.sampling.values import Conditioning, Control
+
+Percent = Annotated[float, Param(min=0.0, max=1.0, step=0.001)]
 
 _HALF = 128  # masks count from here, as the reference pipelines binarise them
 
@@ -82,3 +84,72 @@ def inpaint(
     latent = ctx.render.encode_pixels(vae, pixels, ctx)
     shown = replace(latent, mask=np.where(inside, np.uint8(255), np.uint8(0)))
     return replace(conditioning, references=(*conditioning.references, shown))
+
+
+@node(
+    "conditioning/controlnet",
+    title="Apply ControlNet",
+    category="Conditioning",
+    icon="image",
+    outputs=[
+        Port(PortKind.CONDITIONING, "Positive", id="positive"),
+        Port(PortKind.CONDITIONING, "Negative", id="negative"),
+    ],
+)
+def controlnet(
+    ctx: NodeContext,
+    positive: Conditioning,
+    negative: Conditioning,
+    controlnet: Annotated[ComponentRef, Port(PortKind.CONTROLNET, "ControlNet")],
+    image: Annotated[Image | ImageBatch, Port(PortKind.CONTROL, "Control image")],
+    *,
+    strength: Annotated[float, Param(min=0.0, max=10.0, step=0.05)] = 1.0,
+    start: Percent = 0.0,
+    end: Percent = 1.0,
+) -> tuple[Conditioning, Conditioning]:
+    """Guide both prompts with a ControlNet and a picture of edges, depth, a pose, or the like.
+
+    It counts from `start` to `end`, shares of the sampling: 0 is pure noise, 1 the end.  Several
+    add up.  The picture is brought to the size of the one that is made.
+    Raises: InvalidParam.
+    """
+    added = control_of(ctx, controlnet, image, strength, (start, end))
+    return (
+        replace(positive, controls=(*positive.controls, added)),
+        replace(negative, controls=(*negative.controls, added)),
+    )
+
+
+def control_of(
+    ctx: NodeContext,
+    controlnet: ComponentRef,
+    image: Image | ImageBatch,
+    strength: float,
+    span: tuple[float, float],
+) -> Control:
+    """A ControlNet with its picture.  Raises: InvalidParam if it ends before it starts."""
+    if span[0] > span[1]:
+        message = f"it starts at {span[0]} and ends at {span[1]}: the end must not be first"
+        raise InvalidParam(message, param="start")
+    return Control(controlnet, single_image(ctx, image), strength, *span)
+
+
+@node(
+    "conditioning/clip-skip",
+    title="CLIP Skip",
+    category="Conditioning",
+    icon="type",
+    outputs=[Port(PortKind.CONDITIONING)],
+)
+def clip_skip(
+    ctx: NodeContext,  # noqa: ARG001
+    conditioning: Conditioning,
+    *,
+    layer: Annotated[int, Param(label="Layer from the end", min=1, max=12, step=1)] = 2,
+) -> Conditioning:
+    """Take what an earlier layer of CLIP makes of a prompt (1: the last one, 2: that before it).
+
+    For Stable Diffusion; some models were trained with 2.
+    """
+    options = dict(conditioning.options) | {"clip_skip": layer}
+    return replace(conditioning, options=tuple(sorted(options.items())))

@@ -9,19 +9,22 @@ from typing import Any, Final
 from inline_core.errors import InvalidParam
 from inline_core.graph.ports import PortKind
 from inline_core.graph.spec import NodeSpec, PortSpec
-from inline_core.loading.component import LoraRef
-from inline_core.media.values import Clip, Image, ImageBatch, Mask
+from inline_core.loading.component import ComponentRef, LoraRef, Role
+from inline_core.media.values import Clip, Image, ImageBatch, Mask, Waveform
 from inline_core.nodes.base import NodeContext
-from inline_core.nodes.conditioning import inpaint
+from inline_core.nodes.conditioning import control_of, inpaint
 from inline_core.nodes.fitting import fitted, fitted_mask
-from inline_core.nodes.latent import noise_mask, single_image
+from inline_core.nodes.frames import frames
+from inline_core.nodes.latent import noise_mask, single_image, sound_latent
 from inline_core.nodes.load import with_adapters
 from inline_core.nodes.offer_params import OPTIONAL_PORTS, offer_params
 from inline_core.nodes.one_click import Parts, decoded, described, parts_of, snapped
+from inline_core.nodes.patches import pair
 from inline_core.nodes.sample import run_job
-from inline_core.sampling.family import ModelFamily
+from inline_core.sampling.family import ModelFamily, SoundSpace
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.offer import Offer
+from inline_core.sampling.patches import with_patch
 from inline_core.sampling.values import Conditioning, Latent
 
 _ENCODER_PARAMS: Final = ("text_encoder", "text_encoder_2", "text_encoder_3")
@@ -34,7 +37,7 @@ def node_of(family: ModelFamily, offer: Offer) -> NodeSpec:
         type=offer.type,
         title=offer.title,
         category="Generate",
-        icon="film" if video else "wand",
+        icon="film" if video else "audio-lines" if offer.output == "audio" else "wand",
         inputs=tuple(_inputs(offer)),
         outputs=tuple(_outputs(offer)),
         params=offer_params(family, offer),
@@ -52,13 +55,24 @@ def _inputs(offer: Offer) -> list[PortSpec]:
         ports.append(PortSpec("image", "Reference image(s)", PortKind.IMAGES))
     if "image" in offer.takes:
         ports.append(PortSpec("image", "Image (img2img)", PortKind.IMAGE))
+    if "control" in offer.takes:
+        ports.append(PortSpec("control_image", "Control image", PortKind.CONTROL))
+    known = [absent for absent in offer.absent if absent.kind]
+    ports += [PortSpec(item.key, item.label, PortKind(item.kind)) for item in known]
     if "mask" in offer.takes:
         ports.append(PortSpec("mask", "Mask (inpaint)", PortKind.MASK))
+    if "optional_frame" in offer.takes:
+        ports.append(PortSpec("image", "First frame", PortKind.IMAGE))
+    for take, port, label in (
+        ("first_frame", "image", "First frame"),
+        ("last_frame", "last_image", "Last frame"),
+    ):
+        if take in offer.takes:
+            ports.append(PortSpec(port, label, PortKind.IMAGE, required=True))
     if "inpaint" in offer.takes:
         ports.append(PortSpec("image", "Image", PortKind.IMAGE, required=True))
         ports.append(PortSpec("mask", "Mask", PortKind.MASK, required=True))
-    known = [absent for absent in offer.absent if absent.kind]
-    return [*ports, *(PortSpec(item.key, item.label, PortKind(item.kind)) for item in known)]
+    return ports
 
 
 def _outputs(offer: Offer) -> list[PortSpec]:
@@ -84,6 +98,8 @@ def _doc(family: ModelFamily, offer: Offer) -> str:
         )
     if "inpaint" in offer.takes:
         lines.append("The masked part of `image` is made anew.")
+    if "control" in offer.takes:
+        lines.append("With `control_image` wired a ControlNet guides it.")
     lines.append(
         "Raises: ModelFileMissing, ModelFileInvalid, InvalidParam, NotFinite, OutOfMemory."
     )
@@ -106,13 +122,16 @@ class _Run:
         lora: Sequence[LoraRef] | None = inputs.get("lora")
         if lora:
             parts = (with_adapters(parts[0], lora), parts[1], parts[2])
+        if self.offer.experts:
+            parts = (self._with_second(ctx, parts[0], params, lora), parts[1], parts[2])
         usual = {**self.offer.usual, **ctx.components.defaults_of(parts[0])}
         prompt = str(inputs["prompt"])
         positive = self._conditioning(parts, params, usual, prompt)
         ctx.render.encode_text(positive, ctx)
         start = _Start(ctx, self.family, self.offer, parts, usual, inputs, params)
-        positive = start.looking_at(positive)
+        positive = start.controlled(start.looking_at(positive))
         latent = start.latent(positive)
+        positive = start.framed(positive, latent)
         if "inpaint" in self.offer.takes:
             image, mask = start.picture(inputs["image"]), inputs["mask"]
             fitting = fitted_mask(mask, inputs["image"], self.family.size_multiple)
@@ -120,9 +139,31 @@ class _Run:
         result = run_job(ctx, self._job(parts, params, usual, positive, latent, inputs)).latent
         if self.offer.output == "image":
             return {"image": decoded(ctx, parts, result, prompt, lora)}
+        if self.offer.output == "audio":
+            sounds: tuple[Waveform, ...] = ctx.render.decode_sounds(parts[1], result, ctx)
+            described(ctx, parts, prompt, lora)
+            return {"audio": sounds[0]}
         clips: tuple[Clip, ...] = ctx.render.decode_clips(parts[1], result, ctx)
         described(ctx, parts, prompt, lora)
         return {"video": clips[0]}
+
+    def _with_second(
+        self,
+        ctx: NodeContext,
+        model: ComponentRef,
+        params: Mapping[str, Any],
+        lora: Sequence[LoraRef] | None,
+    ) -> ComponentRef:
+        """The model, or the pair of it and the second expert that is picked."""
+        name = str(params.get("model_2") or "")
+        if not name:
+            return model
+        family = self.family.name
+        second = ctx.components.find(Role.DIFFUSION_MODEL, name, family=family)
+        second = with_adapters(second, lora or ())
+        boundary = float(params.get("boundary", self.offer.boundary))
+        both: ComponentRef = pair(ctx, model, second, boundary=boundary)
+        return both
 
     def _parts(
         self, ctx: NodeContext, inputs: Mapping[str, Any], params: Mapping[str, Any]
@@ -147,8 +188,8 @@ class _Run:
     def _conditioning(
         self, parts: Parts, params: Mapping[str, Any], usual: Mapping[str, Any], prompt: str
     ) -> Conditioning:
-        keys = sorted(choice.key for choice in self.offer.choices)
-        options = tuple((key, params[key]) for key in keys)
+        chosen = {choice.key: params[choice.key] for choice in self.offer.choices}
+        options = tuple(sorted({**chosen, **self.offer.options}.items()))
         guidance = None
         if self.offer.guidance == "input":
             wanted = float(params["guidance"])
@@ -176,8 +217,11 @@ class _Run:
             words = str(params.get("negative_prompt") or "")
             negative = replace(positive, prompt=words)
         starts = "image" in offer.takes and inputs.get("image") is not None
+        model = parts[0]
+        for patch in offer.guided if cfg > 1 else ():
+            model = with_patch(model, patch)
         return SampleJob(
-            model=parts[0],
+            model=model,
             positive=positive,
             negative=negative,
             latent=latent,
@@ -233,6 +277,48 @@ class _Start:
         shown = () if offer.picture is None else tuple(offer.picture(image) for image in images)
         return replace(conditioning, references=tuple(latents), pictures=shown)
 
+    def controlled(self, conditioning: Conditioning) -> Conditioning:
+        """The conditioning with the ControlNet that is picked, and the picture for it."""
+        if "control" not in self.offer.takes:
+            return conditioning
+        image, params = self.inputs.get("control_image"), self.params
+        name = str(params["controlnet"] or "")
+        if image is None:
+            if name:
+                message = f"{name} needs a picture to look at: wire 'control_image'"
+                raise InvalidParam(message, port="control_image")
+            return conditioning
+        family = self.family.name
+        network = self.ctx.components.find(Role.CONTROLNET, name, family=family)
+        span = float(params["control_start"]), float(params["control_end"])
+        strength = float(params["control_strength"])
+        control = control_of(self.ctx, network, image, strength, span)
+        return replace(conditioning, controls=(*conditioning.controls, control))
+
+    def framed(self, conditioning: Conditioning, latent: Latent) -> Conditioning:
+        """The conditioning with the frames that are wired."""
+        takes, first = self.offer.takes, self.inputs.get("image")
+        if "optional_frame" in takes:
+            if first is None:
+                return conditioning
+            return self._frames(conditioning, latent, first, None, "nothing")
+        if "first_frame" not in takes:
+            return conditioning
+        last = self.inputs.get("last_image") if "last_frame" in takes else None
+        return self._frames(conditioning, latent, first, last, "grey")
+
+    def _frames(
+        self,
+        conditioning: Conditioning,
+        latent: Latent,
+        first: Image | None,
+        last: Image | None,
+        rest: str,
+    ) -> Conditioning:
+        vae = self.parts[1]
+        framed: Conditioning = frames(self.ctx, conditioning, vae, latent, first, last, rest=rest)
+        return framed
+
     def latent(self, positive: Conditioning) -> Latent:
         """The latent to be sampled: empty, or the picture that is wired."""
         image: Image | ImageBatch | None = self.inputs.get("image")
@@ -255,6 +341,10 @@ class _Start:
         return fitted(self.ctx, first, self.family.size_multiple)
 
     def _empty(self, positive: Conditioning) -> Latent:
+        space = self.family.space
+        if isinstance(space, SoundSpace):
+            seconds = float(self.params["seconds"]) or float(self.usual["seconds"])
+            return sound_latent(seconds, space.rate_hz)
         width, height = self._size(positive)
         frames = 1
         if self.offer.output.startswith("video"):

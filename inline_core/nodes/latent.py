@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated
 
 from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef
-from inline_core.media.values import Clip, Image, ImageBatch, Mask
+from inline_core.media.values import Clip, Image, ImageBatch, Mask, Waveform
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.sampling.values import Latent
 
@@ -121,6 +122,57 @@ def decode_video(
         ctx.warn(f"Only the first of {len(clips)} videos is given.")
     ctx.describe(vae=vae.name)
     return clips[0]
+
+
+@node(
+    "latent/empty-audio",
+    title="Empty Audio Latent",
+    category="Latent",
+    icon="audio-lines",
+    outputs=[Port(PortKind.LATENT)],
+)
+def empty_audio(
+    ctx: NodeContext,  # noqa: ARG001
+    *,
+    seconds: Annotated[float, Param(min=0.1, max=600.0, step=0.1)] = 60.0,
+    batch: Annotated[int, Param(min=1, max=16, step=1)] = 1,
+    rate: Annotated[
+        float, Param(label="Latents a second", min=1.0, max=100.0, step=0.5, advanced=True)
+    ] = 25.0,
+) -> Latent:
+    """Say how long and how many sounds the sampler shall make from pure noise.
+
+    The length is rounded up to whole latents; `rate` is that of the model (ACE-Step: 25).
+    """
+    return sound_latent(seconds, rate, batch)
+
+
+def sound_latent(seconds: float, rate_hz: float, batch: int = 1) -> Latent:
+    """The empty latent of a sound, whole latents of `rate_hz` a second; it has no size."""
+    return Latent(1, 1, batch, frames=max(math.ceil(seconds * rate_hz), 1), fps=rate_hz)
+
+
+@node(
+    "vae/decode-audio",
+    title="Decode Audio",
+    category="VAE",
+    icon="audio-lines",
+    outputs=[Port(PortKind.AUDIO)],
+    output_kind="audio",
+    needs=["torch"],
+)
+def decode_audio(
+    ctx: NodeContext, vae: Annotated[ComponentRef, Port(PortKind.VAE, "VAE")], latent: Latent
+) -> Waveform:
+    """Turn the latents of a sound into a sound.
+
+    Raises: ModelFileInvalid, InvalidParam, NotFinite.
+    """
+    sounds = ctx.render.decode_sounds(vae, latent, ctx)
+    if len(sounds) > 1:
+        ctx.warn(f"Only the first of {len(sounds)} sounds is given.")
+    ctx.describe(vae=vae.name)
+    return sounds[0]
 
 
 @node(

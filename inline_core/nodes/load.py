@@ -33,6 +33,32 @@ def diffusion_model(
 
 
 @node(
+    "load/checkpoint",
+    title="Load Checkpoint",
+    category="Loaders",
+    icon="box",
+    outputs=[
+        Port(PortKind.MODEL, "Model"),
+        Port(PortKind.VAE, "VAE"),
+        Port(PortKind.TEXT_ENCODER, "Text encoder"),
+    ],
+)
+def checkpoint(
+    ctx: NodeContext,
+    *,
+    file: Annotated[str, Param(label="Checkpoint", options_from="checkpoints")] = "",
+) -> tuple[ComponentRef, ComponentRef, ComponentRef]:
+    """Name a checkpoint: its diffusion model, its VAE and its text encoders.
+
+    What is not in the file is what fits best of the files of their own.  An empty name picks the
+    best one there is.  Raises: ModelFileMissing, ModelFileInvalid.
+    """
+    model = ctx.components.find(Role.CHECKPOINT, file)
+    vae, text_encoder = ctx.components.companions(model)
+    return model, vae, text_encoder
+
+
+@node(
     "load/vae",
     title="Load VAE",
     category="Loaders",
@@ -75,6 +101,25 @@ def text_encoder(
     first = ctx.components.find(Role.TEXT_ENCODER, file)
     others = [ctx.components.find(Role.TEXT_ENCODER, name) for name in (file_2, file_3) if name]
     return replace(first, others=tuple(others))
+
+
+@node(
+    "load/controlnet",
+    title="Load ControlNet",
+    category="Loaders",
+    icon="box",
+    outputs=[Port(PortKind.CONTROLNET, "ControlNet")],
+)
+def controlnet(
+    ctx: NodeContext,
+    *,
+    file: Annotated[str, Param(label="ControlNet", options_from="controlnet")] = "",
+) -> ComponentRef:
+    """Name a ControlNet; an empty name picks the best one there is.
+
+    Raises: ModelFileMissing, ModelFileInvalid.
+    """
+    return ctx.components.find(Role.CONTROLNET, file)
 
 
 _UNMATCHED = (("warn", "Warn when most of it fits"), ("error", "Refuse"))

@@ -18,6 +18,7 @@ OPTIONAL_PORTS: Final = (
     PortSpec("lora", "LoRA", PortKind.LORA),
 )
 _MOST_FRAMES: Final = 2000
+_MOST_SECONDS: Final = 600.0
 
 
 def offer_params(family: ModelFamily, offer: Offer) -> tuple[ParamSpec, ...]:
@@ -26,6 +27,11 @@ def offer_params(family: ModelFamily, offer: Offer) -> tuple[ParamSpec, ...]:
         *_words(offer),
         *_sizes(family, offer),
         *_sampling(offer),
+        *(
+            _file(absent.key, absent.label, absent.category, advanced=False)
+            for absent in offer.absent
+            if not absent.kind
+        ),
         *(_choice(choice) for choice in (*offer.choices, *offer.idle)),
         ParamSpec("seed", "Seed (-1 = random)", "seed", "seed", -1, integer=True),
         *_files(family, offer),
@@ -42,6 +48,9 @@ def _sizes(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
     least, most = offer.size
     step = max(family.size_multiple, 8)
     follows = "references" in offer.takes
+    if offer.output == "audio":
+        yield _number("seconds", "Seconds (0 = from model)", 0.0, (0.0, _MOST_SECONDS, 0.5))
+        return
     for name in ("width", "height"):
         if "inpaint" in offer.takes:
             continue
@@ -82,6 +91,11 @@ def _sampling(offer: Offer) -> Iterator[ParamSpec]:
         yield ParamSpec(key, label, "select", "enum", default, options=choices, advanced=True)
     if "image" in offer.takes:
         yield _number("strength", "Denoise strength", 0.6, (0.0, 1.0, 0.05), advanced=True)
+    if "control" in offer.takes:
+        yield _number("control_strength", "Control strength", 1.0, (0.0, 2.0, 0.05))
+        share = (0.0, 1.0, 0.01)
+        yield _number("control_start", "Control from (0: start)", 0.0, share, advanced=True)
+        yield _number("control_end", "Control to (1: end)", 1.0, share, advanced=True)
 
 
 def _files(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
@@ -92,15 +106,18 @@ def _files(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
             "variant", "Model variant", "select", "enum", "", options=choices, advanced=True
         )
     yield _file("model", "Diffusion model", "diffusion_models")
+    if offer.experts:
+        yield _file("model_2", "Second expert (little noise)", "diffusion_models")
+        span = (0.0, 1.0, 0.005)
+        yield _number("boundary", "Boundary (sigma)", offer.boundary, span, advanced=True)
     count = len(family.rules.text_encoders)
     for index in range(count):
         key = "text_encoder" if index == 0 else f"text_encoder_{index + 1}"
         label = "Text encoder" if index == 0 else f"Text encoder {index + 1}"
         yield _file(key, label, "text_encoders")
     yield _file("vae", "VAE", "vae")
-    for absent in offer.absent:
-        if not absent.kind:
-            yield _file(absent.key, absent.label, absent.category)
+    if "control" in offer.takes:
+        yield _file("controlnet", "ControlNet", "controlnet")
 
 
 def _number(
@@ -128,8 +145,8 @@ def _number(
     )
 
 
-def _file(key: str, label: str, category: str) -> ParamSpec:
-    return ParamSpec(key, label, "select", "model", "", options_from=category, advanced=True)
+def _file(key: str, label: str, category: str, *, advanced: bool = True) -> ParamSpec:
+    return ParamSpec(key, label, "select", "model", "", options_from=category, advanced=advanced)
 
 
 def _choice(choice: Choice) -> ParamSpec:
@@ -155,4 +172,5 @@ def _choice(choice: Choice) -> ParamSpec:
         step=choice.step,
         options=tuple(Option(value, value) for value in choice.options),
         integer=isinstance(default, int) and not isinstance(default, bool),
+        advanced=choice.advanced,
     )

@@ -14,10 +14,12 @@ from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.sample import SCHEDULERS, Model
 from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.patches import (
+    ExpertBoundary,
     FluxShift,
     GuidanceInterval,
     KeepLength,
     NormaliseGuidance,
+    ProjectGuidance,
     RescaleGuidance,
     Shift,
     SkipLayers,
@@ -97,6 +99,35 @@ def normalise(
 
 
 @node(
+    "model/pair",
+    title="Pair of Experts",
+    category="Model",
+    icon="box",
+    outputs=_MODEL,
+)
+def pair(
+    ctx: NodeContext,  # noqa: ARG001
+    model: Annotated[ComponentRef, Port(PortKind.MODEL, "Much noise")],
+    second: Annotated[ComponentRef, Port(PortKind.MODEL, "Little noise")],
+    *,
+    boundary: Annotated[float, Param(label="Boundary (sigma)", min=0.0, max=1.0, step=0.005)] = (
+        0.875
+    ),
+) -> ComponentRef:
+    """Let two models take turns: `model` from `boundary` upwards, `second` below (Wan 2.2 A14B).
+
+    The published boundaries are 0.875 for text and 0.9 for image to video.  Guidance and schedule
+    are those of the first one.
+    Raises: InvalidParam for models of different families.
+    """
+    if model.family != second.family:
+        message = f"{model.name} and {second.name} are of different families"
+        raise InvalidParam(message, port="second")
+    alone = replace(second, others=(), patches=())
+    return with_patch(replace(model, others=(alone,)), ExpertBoundary(boundary))
+
+
+@node(
     "guidance/keep-length",
     title="Keep Length of Guidance",
     category="Guidance",
@@ -114,6 +145,27 @@ def keep_length(
     As Qwen-Image is guided by its reference; its one-click nodes have it on.
     """
     return _patched(ctx, model, KeepLength(side), flow_only=True)
+
+
+@node(
+    "guidance/project",
+    title="Project Guidance (sound)",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def project(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    threshold: Annotated[float, Param(min=0.0, max=100.0, step=0.1)] = 2.5,
+    momentum: Annotated[float, Param(min=-1.0, max=1.0, step=0.05)] = -0.75,
+) -> ComponentRef:
+    """Guide a sound by what stands across its positive estimate (Sadat et al. 2024).
+
+    As ACE-Step is guided by its reference; its one-click node has it on.
+    """
+    return _patched(ctx, model, ProjectGuidance(threshold, momentum), flow_only=True)
 
 
 @node(

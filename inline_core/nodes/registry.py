@@ -11,6 +11,7 @@ from inline_core.graph.spec import NodeSpec
 from inline_core.nodes import (
     audio,
     conditioning,
+    frames,
     generate,
     generate_flux2,
     image,
@@ -52,6 +53,7 @@ _BUILTIN: tuple[ModuleType, ...] = (
     audio,
     load,
     conditioning,
+    frames,
     patches,
     generate,
     generate_flux2,

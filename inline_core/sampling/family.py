@@ -45,6 +45,28 @@ class LatentSpace:
         """What the sampler works on, from what a VAE encoded to; any shape."""
         return (raw - self.shift) * self.scaling
 
+    @property
+    def is_sound(self) -> bool:
+        """Latents of this space become sounds, not pictures."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SoundSpace(LatentSpace):
+    """A space of sounds, `rate_hz` latent frames a second; width and height are 1."""
+
+    rate_hz: float = 25.0
+
+    def shape(self, width: int, height: int, frames: int = 1) -> tuple[int, ...]:
+        """(channels, frames), whatever the width and the height are."""
+        del width, height
+        return (self.channels, frames)
+
+    @property
+    def is_sound(self) -> bool:
+        """Always."""
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class PassSize:
@@ -95,7 +117,8 @@ class ModelFamily:
     text encoder looks at pictures (see `families.references`).  `modules` names the modules that
     load text encoders and autoencoders of its own, by role and architecture.  `check` raises
     InvalidParam for a job that a model with these sizes cannot do; where prompts are read in
-    another way for each variant (`prompts_by_variant`), they have it as option `variant`.
+    another way for each variant (`prompts_by_variant`), they have it as option `variant`; where
+    they name the length of what is made (`prompts_by_length`), they have it as option `seconds`.
     `controlled` says that it takes ControlNets (see `families.controls`).  `offers` are its
     one-click nodes.  Of two families that could both be meant the one with the lower `rank` is.
     """
@@ -113,6 +136,7 @@ class ModelFamily:
     modules: Mapping[tuple[Role, str], str] = field(default_factory=dict)
     check: Callable[[SampleJob, Mapping[str, int]], None] = _any_job
     prompts_by_variant: bool = False
+    prompts_by_length: bool = False
     controlled: bool = False
     offers: tuple[Offer, ...] = ()
     rank: int = 100
@@ -188,7 +212,8 @@ class BatchDenoiser(Denoiser, Protocol):
 class Prepared:
     """Everything loaded and encoded that one job needs; `release` gives the leases back.
 
-    `max_pictures` is how many pictures of this size fit into one forward pass, `speed_key` says for
+    `max_pictures` is how many pictures of this size fit into one forward pass (`rows_apart`: not
+    even one with all its estimates), `speed_key` says for
     which passes measured speeds hold (device, model, precision; empty: none are measured).
     """
 
@@ -205,6 +230,7 @@ class Prepared:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     warnings: Callable[[], tuple[str, ...]] = tuple
     max_pictures: int = 1_000_000
+    rows_apart: bool = False
     speed_key: str = ""
     vae_family: str = ""
 

@@ -32,11 +32,17 @@ _DECODER_CHANNELS: Final = 256
 # is for workspaces.
 _DECODER_COPIES: Final = 4.5
 TILE_PIXELS: Final = 512
+# Of a decoder of sounds, at the full rate: input and output of a residual part, and what the snake
+# between them takes apart.  Counted in the code.
+_SOUND_COPIES: Final = 6
+# Latent frames that such a decoder works on at a time in tiles.
+SOUND_TILE_FRAMES: Final = 512
 # Video decoders go on latent frame by latent frame: four frames of pixels each.
 _FRAMES_AT_ONCE: Final = 4
 # Tiles that are done (they overlap, so 1.8 times the picture), their rows, and the picture twice.
 _FINISHED_COPIES: Final = 5
 _COLOURS: Final = 3
+_STEREO: Final = 2
 
 
 def transformer_values(tokens: int, width: int, ffn_width: int) -> int:
@@ -70,6 +76,31 @@ def tiled_decode_values(width: int, height: int, channels: int = _DECODER_CHANNE
     """The same in tiles: one tile, and the finished pixels of all."""
     tile = decode_values(min(width, TILE_PIXELS), min(height, TILE_PIXELS), channels)
     return tile + _FINISHED_COPIES * _COLOURS * width * height
+
+
+def sound_decode_values(samples: int, channels: int) -> int:
+    """A convolutional decoder of sounds, `channels` wide at the full rate."""
+    return _SOUND_COPIES * channels * samples
+
+
+def sound_workload(
+    *,
+    tokens: int,
+    width: int,
+    ffn_width: int,
+    text: tuple[int, int, int],
+    size: tuple[int, int],
+    channels: int,
+) -> Workload:
+    """The same of a sound; `size` is (latent frames, samples in each)."""
+    frames, each = size
+    tile = min(frames, SOUND_TILE_FRAMES) * each
+    return Workload(
+        encode_values=encoder_values(*text),
+        denoise_values=transformer_values(tokens, width, ffn_width),
+        decode_values=sound_decode_values(frames * each, channels),
+        tiled_decode_values=sound_decode_values(tile, channels) + _STEREO * frames * each,
+    )
 
 
 def picture_workload(

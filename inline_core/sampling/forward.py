@@ -49,10 +49,14 @@ class ForwardCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForwardLimits:
-    """Most pictures in one pass, by setting and by memory, and the kind its speed is known as."""
+    """Most pictures in one pass, by setting and by memory, and the kind its speed is known as.
+
+    `rows_apart`: each estimate is a pass of its own.
+    """
 
     max_pictures: int
     kind: str
+    rows_apart: bool = False
 
 
 class ForwardPasses:
@@ -81,6 +85,8 @@ class ForwardPasses:
         Raises: whatever the model or `check` raises.
         """
         pictures = list(_pictures(asks))
+        if limits.rows_apart:
+            pictures = [[line] for picture in pictures for line in picture]
         try:
             lines, together = self._run(denoiser, pictures, limits, check)
         except Exception as error:

@@ -17,11 +17,13 @@ from inline_core.sampling.patches import (
     GuidanceInterval,
     KeepLength,
     NormaliseGuidance,
+    ProjectGuidance,
     RescaleGuidance,
     SkipLayers,
     every,
     last,
 )
+from inline_core.sampling.projected import ProjectedGuidance
 from inline_core.sampling.solvers import solver_named
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Guidance:
     rescale: float = 0.0
     norm: float = 0.0
     token_side: int = 0
+    projected: ProjectedGuidance | None = None
     intervals: tuple[tuple[_Span, float], ...] = ()
     skips: tuple[tuple[_Span, SkipLayers], ...] = ()
 
@@ -106,6 +109,9 @@ class Guidance:
         guided = positive
         if self.second_cfg is not None:
             guided = self._dual(parts, scale, self.second_cfg)
+        elif scale != 1.0 and self.projected is not None:
+            negative = parts[Pass.NEGATIVE]
+            guided = self.projected.combine(positive, negative, latents, sigma, scale)
         elif scale != 1.0:
             guided = classifier_free(positive, parts[Pass.NEGATIVE], scale)
         if guided is not positive:
@@ -140,6 +146,7 @@ def guidance_of(job: SampleJob, table: SigmaTable) -> Guidance:
     rescale = last(patches, RescaleGuidance)
     norm = last(patches, NormaliseGuidance)
     length = last(patches, KeepLength)
+    project = last(patches, ProjectGuidance)
     if job.second is not None and job.dual_style not in DUAL_STYLES:
         message = f"unknown style {job.dual_style!r}: use one of {', '.join(DUAL_STYLES)}"
         raise InvalidParam(message, param="style")
@@ -152,6 +159,7 @@ def guidance_of(job: SampleJob, table: SigmaTable) -> Guidance:
         rescale=rescale.multiplier if rescale else 0.0,
         norm=norm.strength if norm else 0.0,
         token_side=length.side if length else 0,
+        projected=ProjectedGuidance(project) if project else None,
         intervals=tuple(
             (_Span.of(table, patch.start_percent, patch.end_percent), patch.cfg)
             for patch in every(patches, GuidanceInterval)

@@ -54,6 +54,18 @@ class KeepLength(Patch):
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectGuidance(Patch):
+    """Guide a sound by what stands across its positive velocity, no longer than `threshold`.
+
+    `momentum` is the share of earlier differences (below 0: against them); the values are those of
+    the reference of ACE-Step.
+    """
+
+    threshold: float = 2.5
+    momentum: float = -0.75
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertBoundary(Patch):
     """The sigma from which on (upwards) the first of two experts is used, below it the second."""
 

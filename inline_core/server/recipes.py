@@ -25,6 +25,7 @@ from inline_core.settings import MIB
 
 _PART_OF_CATEGORY: Final[Mapping[str, str]] = {
     "diffusion_models": "model",
+    "checkpoints": "model",
     "vae": "vae",
     "text_encoders": "textEncoder",
 }
@@ -212,11 +213,14 @@ def _with_files(
         readers = _readers(services, recipe.nodes, category)
         if not isinstance(name, str) or not name or len(readers) != 1:
             continue
+        model = provenance.get("model")
+        if part != "model" and isinstance(model, Mapping) and model.get("name") == name:
+            continue  # a part of an all-in-one checkpoint, which is found beside its model
         node_id, key = readers[0]
         params = nodes[node_id].get("params") or {}
         if params.get(key):
             continue
-        if name in {file.name for file in services.catalog.files(category)}:
+        if name in {file.name for file in services.catalog.pickable(category)}:
             nodes[node_id] = {**nodes[node_id], "params": {**params, key: name}}
         else:
             message = f"It was made with {name}, which models/{category}/ does not have."
@@ -264,7 +268,7 @@ def _problems(services: Services, recipe: Recipe) -> list[GraphProblem]:
             recipe.graph,
             (recipe.target,),
             services.specs,
-            lambda category: [file.name for file in services.catalog.files(category)],
+            lambda category: [file.name for file in services.catalog.pickable(category)],
         )
     except InvalidGraph as error:
         return list(error.problems)

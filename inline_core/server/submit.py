@@ -75,7 +75,7 @@ def _checked(
             document.get("graph"),
             targets,
             services.specs,
-            lambda category: [file.name for file in services.catalog.files(category)],
+            lambda category: [file.name for file in services.catalog.pickable(category)],
             strict=strict,
         )
 

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from inline_core.errors import InvalidParam, NotFinite, RunCancelled
+from inline_core.devices.budget import Demand
+from inline_core.devices.ladder import Plan
+from inline_core.devices.policy import DevicePolicy
+from inline_core.errors import DoesNotFit, InvalidParam, NotFinite, RunCancelled
+from inline_core.families.demand import OpenedFiles, demand_of_job
+from inline_core.families.registry import family_of
 from inline_core.loading.component import Role
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.patches import (
@@ -26,6 +31,7 @@ from inline_core.sampling.sigmas.schedules import sigmas_for
 from inline_core.sampling.sigmas.tables import FlowTable
 from inline_core.sampling.speeds import PassSpeeds
 from inline_core.sampling.values import Conditioning
+from inline_core.settings import Settings
 from tests import tiny
 from tests.backends.conftest import Bench, make_bench
 from tests.backends.test_contract import Cancel, largest_difference, together
@@ -315,3 +321,40 @@ def test_a_lone_job_is_cut_by_a_rule_and_repeats_its_bits(
         assert bench.sampler.stats()["forwards"] - before == 2 * passes
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+class LittleMemory(DevicePolicy):
+    """A policy of a device that holds one estimate of these pictures, but not two."""
+
+    def plan(self, demand: Demand) -> Plan:
+        plan = super().plan(demand)
+        fits = demand.work.denoise_values <= self.most
+        return plan if fits else replace(plan, rung="wont-fit")
+
+    most = 0
+
+
+def test_guided_estimates_go_one_by_one_where_two_do_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    roomy = make_bench(tiny.shared_models())
+    job = roomy.job(cfg=4.0, negative="blurry")
+    wanted = roomy.latents(job)
+    forwards = roomy.sampler.stats()["forwards"]
+    assert roomy.close()
+    bench = make_bench(tiny.shared_models())
+    small = LittleMemory(Settings(threads=1, profile="cpu"))
+    monkeypatch.setattr(bench.modules, "_policy", small)
+    parts = OpenedFiles().parts_of(job)
+    family = family_of(job.model)
+    values = demand_of_job(family, parts, job, rows=1).work.denoise_values
+    monkeypatch.setattr(LittleMemory, "most", values)
+    result = bench.sampler.submit(job).result(30)
+    assert (result.latent.samples - wanted).abs().max() <= 1e-5
+    assert bench.sampler.stats()["forwards"] == 2 * forwards
+    reasons = result.provenance["placement"]["reasons"]
+    assert any("one after the other" in reason for reason in reasons)
+    monkeypatch.setattr(LittleMemory, "most", values - 1)
+    with pytest.raises(DoesNotFit):
+        bench.sampler.submit(job).result(30)
+    assert bench.close()

@@ -60,24 +60,50 @@ def _oobleck(shapes: Shapes) -> Config:
     }
 
 
+def _oobleck_sizes(_: Shapes, config: Config) -> dict[str, int]:
+    sizes = {name: value for name, value in config.items() if type(value) is int}
+    return {**sizes, "latent_channels": config["decoder_input_channels"]}
+
+
+# The one VAE of its models, so it has the role that the VAEs of pictures have.
 OOBLECK: Final = Architecture(
     "autoencoder-oobleck",
-    "Oobleck",
-    Role.AUDIO_VAE,
+    "Oobleck audio",
+    Role.VAE,
     (("diffusers", ("encoder.conv1.weight_v", "decoder.conv1.weight_v")),),
     class_name="AutoencoderOobleck",
     config=_oobleck,
+    geometry=_oobleck_sizes,
     evidence="decoder.* keys",
 )
+
+
+def _oobleck_original(shapes: Shapes) -> Config:
+    """One list of layers: a convolution, the stages, a snake, a convolution."""
+    hidden, audio_channels, _ = shapes.shape("encoder.layers.0.weight_v")
+    stages = shapes.count("encoder.layers.") - 3
+    kernels = [
+        shapes.shape(f"encoder.layers.{index + 1}.layers.4.weight_v") for index in range(stages)
+    ]
+    last = shapes.count("decoder.layers.") - 1
+    return {
+        "encoder_hidden_size": hidden,
+        "downsampling_ratios": [kernel[2] // 2 for kernel in kernels],
+        "channel_multiples": [kernel[0] // hidden for kernel in kernels],
+        "decoder_channels": shapes.columns(f"decoder.layers.{last}.weight_v"),
+        "decoder_input_channels": shapes.columns("decoder.layers.0.weight_v"),
+        "audio_channels": audio_channels,
+    }
+
+
 OOBLECK_ORIGINAL: Final = Architecture(
     "autoencoder-oobleck",
-    "Oobleck",
-    Role.AUDIO_VAE,
+    "Oobleck audio",
+    Role.VAE,
     (("original", ("encoder.layers.0.weight_v", "decoder.layers.0.weight_v")),),
-    geometry=lambda shapes, _: {
-        "audio_channels": shapes.columns("encoder.layers.0.weight_v"),
-        "decoder_input_channels": shapes.columns("decoder.layers.0.weight_v"),
-    },
+    class_name="AutoencoderOobleck",
+    config=_oobleck_original,
+    geometry=_oobleck_sizes,
     evidence="decoder.* keys",
 )
 

@@ -322,7 +322,8 @@ class InProcessSampler:
         kind = first.prepared.speed_key
         if kind:
             kind = f"{kind} {first.key.width}x{first.key.height}"
-        return ForwardLimits(max(1, min(self._max_batch, most)), kind)
+        apart = any(active.prepared.rows_apart for active in batch)
+        return ForwardLimits(max(1, min(self._max_batch, most)), kind, apart)
 
     def _advance(self, active: _Active, asked: Ask, estimates: dict[Pass, Tensor]) -> None:
         if active.stepping.advance(asked, estimates):

@@ -127,7 +127,7 @@ def test_sd15_and_sdxl_differ_by_their_text_width(width: int, family: str) -> No
     assert found.family == family
 
 
-def test_an_all_in_one_checkpoint_is_refused_by_name() -> None:
+def test_an_all_in_one_checkpoint_is_told_by_name() -> None:
     shapes = {
         "model.diffusion_model.input_blocks.0.0.weight": (8, 4, 3, 3),
         "first_stage_model.decoder.conv_in.weight": (8, 4, 3, 3),
@@ -135,7 +135,7 @@ def test_an_all_in_one_checkpoint_is_refused_by_name() -> None:
     }
     found = identify([header_of(shapes)])
     assert found.role is Role.CHECKPOINT
-    assert "all-in-one" in found.problems[0]
+    assert found.problems == ("it is no whole model: out.2.weight is not in it",)
     assert found.in_words() == (
         "an all-in-one SD1.5 checkpoint (diffusion model with VAE and text encoder)"
     )
@@ -208,7 +208,7 @@ def test_anything_else_is_unknown() -> None:
         ),
         (
             {"encoder.layers.0.weight_v": (8, 2, 7), "decoder.layers.0.weight_v": (8, 64, 7)},
-            Role.AUDIO_VAE,
+            Role.VAE,
             "an Oobleck audio VAE",
         ),
     ],

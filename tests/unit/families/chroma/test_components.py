@@ -20,7 +20,7 @@ def test_the_real_size_in_both_layouts() -> None:
 
 
 def test_the_plans_of_the_real_size() -> None:
-    found = plans(CHROMA, "chroma", ["t5-xxl"], "kl-16")
+    found = plans(CHROMA, "chroma", ["t5-xxl"], "kl-16").rungs
     assert found == ["offload", "int8", "resident", "resident"]
 
 

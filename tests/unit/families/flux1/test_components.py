@@ -27,7 +27,7 @@ def test_real_sizes_in_both_layouts(name: str) -> None:
 
 
 def test_the_plans_of_real_sizes() -> None:
-    found = plans(FLUX_1, "flux-1-dev", ["clip-l", "t5-xxl"], "kl-16")
+    found = plans(FLUX_1, "flux-1-dev", ["clip-l", "t5-xxl"], "kl-16").rungs
     assert found == ["offload", "int8", "int8", "resident"]
 
 

@@ -32,7 +32,7 @@ def test_real_sizes_in_both_layouts(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_plans_of_real_sizes(name: str) -> None:
-    assert plans(SD3, name, ["clip-l", "clip-g", "t5-xxl"], "kl-16") == PLANS[name]
+    assert plans(SD3, name, ["clip-l", "clip-g", "t5-xxl"], "kl-16").rungs == PLANS[name]
 
 
 def test_names_and_rows_agree_with_the_converter_of_diffusers(tmp_path: Path) -> None:

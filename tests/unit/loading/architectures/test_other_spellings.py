@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from inline_core.loading.component import Role
+from tests import original_layouts
 from tests.original_layouts import ORIGINAL, hunyuan_video, renamed, stable_diffusion
 from tests.real_models import Model, differences, identify_state, shared
 from tests.unit.loading.architectures.catalog_of_models import (
@@ -129,19 +130,6 @@ def hunyuan_video_1_5(state: State) -> dict[str, torch.Tensor]:
     return hunyuan_video(renamed(state, rules))
 
 
-def ace_step(state: State) -> dict[str, torch.Tensor]:
-    """The diffusion model below `decoder.`, as in the release of ACE-Step 1.5."""
-    rules = (
-        (r"\.to_([qkv])\.", r".\1_proj."),
-        (r"\.to_out\.0\.", ".o_proj."),
-        (r"\.norm_([qk])\.", r".\1_norm."),
-        (r"^proj_in_conv\.", "proj_in.1."),
-        (r"^proj_out_conv\.", "proj_out.1."),
-        (r"^", "decoder."),
-    )
-    return renamed(state, rules)
-
-
 @pytest.mark.parametrize(
     ("model", "original"),
     [
@@ -149,7 +137,7 @@ def ace_step(state: State) -> dict[str, torch.Tensor]:
         for name, original in (
             ("hunyuan-video-1.5", hunyuan_video_1_5),
             ("hunyuan-video-1.5-meanflow", hunyuan_video_1_5),
-            ("ace-step", ace_step),
+            ("ace-step", original_layouts.ace_step),
         )
         for kind, models in (("real", DIFFUSION_MODELS), ("tiny", TINY))
         if (model := models.get(name))
