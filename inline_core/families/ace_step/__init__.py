@@ -1,0 +1,1 @@
+"""ACE-Step 1.5: music from text and lyrics."""
