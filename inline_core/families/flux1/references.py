@@ -1,11 +1,11 @@
-"""Pictures that FLUX.1 looks at, brought to sizes that it can have."""
+"""Pictures that FLUX.1 looks at, brought to sizes that it can have.
+
+Never imports numpy itself: families are known without the libraries of the runtime.
+"""
 
 from __future__ import annotations
 
 from typing import Final
-
-import numpy as np
-from PIL import Image as PillowImage
 
 from inline_core.errors import InvalidParam
 from inline_core.media.values import Image
@@ -38,6 +38,9 @@ def as_reference(image: Image) -> Image:
 
     Raises: InvalidParam if it is smaller than a token.
     """
+    import numpy as np
+    from PIL import Image as PillowImage
+
     width, height = _whole_tokens(image)
     ratio = width / height
     size = min(SIZES, key=lambda size: (abs(ratio - size[0] / size[1]), size))
@@ -51,6 +54,8 @@ def as_control(image: Image) -> Image:
 
     Raises: InvalidParam if it is smaller than a token.
     """
+    import numpy as np
+
     width, height = _whole_tokens(image)
     left, top = (image.width - width) // 2, (image.height - height) // 2
     cut = image.pixels[top : top + height, left : left + width, :3]

@@ -1,12 +1,12 @@
-"""Sizes at which Qwen-Image's edit models look at pictures; no torch."""
+"""Sizes at which Qwen-Image's edit models look at pictures.
+
+Never imports torch or numpy itself: families are known without the libraries of the runtime.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Final
-
-import numpy as np
-from PIL import Image as PillowImage
 
 from inline_core.media.values import Image
 
@@ -30,6 +30,9 @@ def as_condition(image: Image) -> Image:
 
 def _scaled(image: Image, area: int) -> Image:
     """As `calculate_dimensions` of QwenImageEditPlusPipeline, scaled with Lanczos as it does."""
+    import numpy as np
+    from PIL import Image as PillowImage
+
     ratio = image.width / image.height
     width = math.sqrt(area * ratio)
     height = width / ratio
