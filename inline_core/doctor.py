@@ -97,6 +97,9 @@ def _families(report: Report, catalog: Catalog, policy: DevicePolicy) -> None:
             continue
         encoders = ", ".join(item.name for item in text_encoder.all)
         report.note("ok", label, f"{model.name} + {vae.name} + {encoders}")
+        doubt = catalog.doubt(model, vae)
+        if doubt:
+            report.note("note", label, doubt)
         _fit(report, family, catalog, policy, (model, vae, text_encoder))
         if model.variant == "demo":
             report.steps.append(

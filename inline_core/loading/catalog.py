@@ -26,6 +26,7 @@ from inline_core.loading.rules import (
 )
 from inline_core.loading.scan import SETTLED_S, ModelFile, ModelRoot, Scanner, same_name
 from inline_core.loading.tokenizers import tokenizer_of
+from inline_core.loading.vae_choice import by_name, doubt
 
 FRESH_S: Final = 1.0
 # Where all-in-one checkpoints lie, whose parts are offered beside files of their own.
@@ -177,6 +178,15 @@ class Catalog:
         Raises: ModelFileMissing if nothing fits.
         """
         return self._companion(role, model)
+
+    def doubt(self, model: ComponentRef, vae: ComponentRef) -> str:
+        """Why a VAE that was found may be one of another family, or ""."""
+        rules = self._families.get(model.family)
+        beside = {vae.path, vae.path.parent} & {model.path, model.path.parent}
+        if rules is None or beside or self._override(Role.VAE, model.family):
+            return ""
+        names = [piece.file.name for piece in self._vaes(model) if not piece.is_demo]
+        return doubt(vae, rules, self._families.values(), names)
 
     def check_fit(
         self,
@@ -399,20 +409,30 @@ class Catalog:
             return self.encoders_for(model, override)
         if override:
             return override
-        rules = self._families.get(model.family)
-        key = rules.model_channels if rules else "in_channels"
-        needs = self.identity(model).geometry
-        checked = role is Role.VAE and key
-        fitting = [
-            piece
-            for piece in self._ready(role, model.family)
-            if not checked or piece.identity.geometry.get("latent_channels") == needs.get(key, -1)
-        ]
+        fitting = self._vaes(model) if role is Role.VAE else self._ready(role, model.family)
         ordered = closest(fitting, model)
         if not ordered:
-            fit = f" (latent_channels {needs.get(key, 0)})" if checked else ""
+            channels = self._channels(model)
+            fit = f" (latent_channels {channels})" if role is Role.VAE and channels else ""
             raise self.nothing_found(role, model.family, f" that fits {model.name}{fit}")
         return self._checked(ordered[0], role, model.family)
+
+    def _vaes(self, model: ComponentRef) -> list[Piece]:
+        """VAEs whose shapes fit a diffusion model, those named for its family first."""
+        channels = self._channels(model)
+        fitting = [
+            piece
+            for piece in self._ready(Role.VAE, model.family)
+            if channels is None or piece.identity.geometry.get("latent_channels") == channels
+        ]
+        rules = self._families.get(model.family)
+        return by_name(fitting, rules, self._families.values()) if rules else fitting
+
+    def _channels(self, model: ComponentRef) -> int | None:
+        """The channels that the latents of a diffusion model have; None if it does not tell."""
+        rules = self._families.get(model.family)
+        key = rules.model_channels if rules else "in_channels"
+        return self.identity(model).geometry.get(key, 0) if key else None
 
     def candidates(self, role: Role, family: str | None) -> str:
         """What there is to choose from, as the end of a sentence."""

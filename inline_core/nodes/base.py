@@ -82,6 +82,9 @@ class Components(Protocol):
         Raises: ModelFileMissing, ModelFileInvalid.
         """
 
+    def doubt(self, model: ComponentRef, vae: ComponentRef) -> str:
+        """Why a VAE that was found may be one of another family, as a sentence, or ""."""
+
     def encoders_for(self, model: ComponentRef, given: ComponentRef | None = None) -> ComponentRef:
         """All text encoders that a diffusion model needs, those given among them.
 

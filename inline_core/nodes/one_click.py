@@ -40,6 +40,9 @@ def parts_of(
         text_encoder = replace(named[0], others=tuple(named[1:]))
     if vae is None:
         vae = ctx.components.companion(Role.VAE, model)
+        doubt = ctx.components.doubt(model, vae)
+        if doubt:
+            ctx.warn(doubt)
     return model, vae, ctx.components.encoders_for(model, text_encoder)
 
 

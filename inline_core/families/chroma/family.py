@@ -21,6 +21,7 @@ RULES: Final = FamilyRules(
     label="Chroma",
     vae_family="autoencoder-kl",
     latent_channels=flux1.SPACE.channels,
+    vae_names=("ae", "flux"),
     text_encoders=(_T5,),
     model_channels="",
     # Of the card of Chroma1-HD.

@@ -41,6 +41,7 @@ RULES: Final = FamilyRules(
     label="FLUX.1",
     vae_family="autoencoder-kl",
     latent_channels=SPACE.channels,
+    vae_names=("ae", "flux"),
     text_encoders=(_CLIP, _T5),
     model_channels="",
     # Of the pipelines and of the cards of the models.

@@ -23,6 +23,7 @@ RULES: Final = FamilyRules(
     label="Lumina 2",
     vae_family="autoencoder-kl",
     latent_channels=SPACE.channels,
+    vae_names=("ae", "flux"),
     text_encoders=(EncoderNeed("gemma2"),),
     defaults=MappingProxyType({"": {"width": 1024, "height": 1024, "steps": 30, "guidance": 4.0}}),
     requirements=(

@@ -22,6 +22,7 @@ RULES: Final = FamilyRules(
     label="Ovis-Image",
     vae_family="autoencoder-kl",
     latent_channels=SPACE.channels,
+    vae_names=("ae", "flux"),
     text_encoders=(EncoderNeed("qwen3", size_of="joint_attention_dim"),),
     model_channels="",
     defaults=MappingProxyType({"": {"width": 1024, "height": 1024, "steps": 50, "guidance": 5.0}}),

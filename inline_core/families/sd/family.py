@@ -77,6 +77,7 @@ SD15_RULES: Final = FamilyRules(
     label="SD1.5",
     vae_family="autoencoder-kl",
     latent_channels=SD15_SPACE.channels,
+    vae_names=("sd15", "sd1", "840000", "560000", "vae-ft-mse", "vae-ft-ema"),
     text_encoders=(EncoderNeed("clip", "l", size_of="cross_attention_dim"),),
     # A model that fills parts of pictures takes more channels than it gives.
     model_channels="out_channels",
@@ -92,6 +93,7 @@ SDXL_RULES: Final = FamilyRules(
     label="SDXL",
     vae_family="autoencoder-kl",
     latent_channels=SDXL_SPACE.channels,
+    vae_names=("sdxl", "xl"),
     text_encoders=(EncoderNeed("clip", "l", size_of=""), EncoderNeed("clip", "g", size_of="")),
     encoders_fit=_sdxl_encoders_fit,
     model_channels="out_channels",

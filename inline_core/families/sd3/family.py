@@ -62,6 +62,7 @@ RULES: Final = FamilyRules(
     label="Stable Diffusion 3",
     vae_family="autoencoder-kl",
     latent_channels=SPACE.channels,
+    vae_names=("sd3",),
     text_encoders=(_CLIP_L, _CLIP_G, _T5),
     encoders_fit=_encoders_fit,
     # Of the cards of the models.

@@ -54,6 +54,7 @@ RULES: Final = FamilyRules(
     label="Z-Image",
     vae_family="autoencoder-kl",
     latent_channels=FLUX_SPACE.channels,
+    vae_names=("ae", "flux"),
     text_encoders=(EncoderNeed("qwen3"),),
     defaults=MappingProxyType(
         # The demo is not distilled: a little guidance makes its outlines firmer.
