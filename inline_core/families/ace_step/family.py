@@ -9,7 +9,7 @@ from typing import Final
 from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, Sizes
+from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement, Sizes
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor, SoundSpace
 from inline_core.sampling.footprint import sound_workload
 from inline_core.sampling.job import SampleJob
@@ -35,8 +35,55 @@ def _encoders_fit(model: Sizes, encoders: Sequence[Sizes]) -> bool:
     ) == model.get("audio_acoustic_hidden_dim")
 
 
+# The repository of AceStepPipeline's example, and the text encoder that its releases name.
+_REPO: Final = "ACE-Step/acestep-v15-xl-turbo-diffusers"
+_TEXT_REPO: Final = "Qwen/Qwen3-Embedding-0.6B"
+_TEXT_FILES: Final = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 _TEXT: Final = EncoderNeed("qwen3", size_of="")
 _CONDITION: Final = EncoderNeed(CONDITION, size_of="encoder_hidden_size")
+
+
+def _component(
+    key: str, label: str, category: str, role: Role, size_bytes: int, encoder: EncoderNeed | None
+) -> Requirement:
+    """A folder of the pipeline; its parts have the names of `key`."""
+    files = tuple(
+        RequiredFile(_REPO, f"{key}/{name}", f"ace-step-{key.replace('_', '-')}/{name}")
+        for name in ("config.json", "diffusion_pytorch_model.safetensors")
+    )
+    return Requirement(key, label, category, role, files, size_bytes, encoder=encoder)
+
+
+_REQUIREMENTS: Final = (
+    _component(
+        "transformer",
+        "Diffusion model (XL Turbo)",
+        "diffusion_models",
+        Role.DIFFUSION_MODEL,
+        8_340_000_000,
+        None,
+    ),
+    _component("vae", "VAE", "vae", Role.VAE, 312_000_000, None),
+    Requirement(
+        id="text_encoder",
+        label="Text encoder (Qwen3 Embedding 0.6B)",
+        category="text_encoders",
+        role=Role.TEXT_ENCODER,
+        files=tuple(
+            RequiredFile(_TEXT_REPO, name, f"qwen3-embedding-0.6b/{name}") for name in _TEXT_FILES
+        ),
+        size_bytes=1_200_000_000,
+        encoder=_TEXT,
+    ),
+    _component(
+        "condition_encoder",
+        "Condition encoder",
+        "text_encoders",
+        Role.TEXT_ENCODER,
+        1_220_000_000,
+        _CONDITION,
+    ),
+)
 RULES: Final = FamilyRules(
     name="ace-step",
     label="ACE-Step 1.5",
@@ -51,6 +98,7 @@ RULES: Final = FamilyRules(
             "base": {"seconds": 60.0, "steps": 50, "guidance": 7.0},
         }
     ),
+    requirements=_REQUIREMENTS,
 )
 
 
