@@ -102,7 +102,7 @@ def _vae(
     from diffusers import AutoencoderKL
 
     from inline_core.families.autoencoders.kl import VaeRuntime
-    from inline_core.families.z_image.family import FLUX_SPACE
+    from inline_core.families.autoencoders.kl_spaces import FLUX as FLUX_SPACE
     from inline_core.sampling.footprint import decode_values, tiled_decode_values
 
     with torch.device("meta"):

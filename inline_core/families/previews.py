@@ -21,12 +21,14 @@ from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing
 from inline_core.families.autoencoders.tiny_keys import tiny_shape
 from inline_core.families.demand import Opened, describe
+from inline_core.families.registry import FAMILIES
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.files import is_weight_folder, open_weights
 from inline_core.loading.header import SAFE_SUFFIXES
 from inline_core.loading.pool import ComponentPool, Lease
 from inline_core.loading.stream import LoadPlan
+from inline_core.loading.vae_choice import rank, said
 from inline_core.sampling.colour_store import ColourStore
 from inline_core.sampling.family import LatentSpace
 from inline_core.sampling.preview import LatentColours, decoded_jpeg
@@ -43,13 +45,6 @@ Check = Callable[[], None]
 SMALL_VAE_BYTES: Final = 32 * 1024 * 1024
 _PICTURES: Final = 4  # axes of the latents of pictures, (n, c, h, w)
 TINY_RUNTIME: Final = "inline_core.families.autoencoders.tiny"
-# Words in names that say which latents a tiny autoencoder is for; the first match counts.
-_SPACE_WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("flux", ("taef1", "flux")),
-    ("sd3", ("taesd3", "sd3")),
-    ("sdxl", ("taesdxl", "sdxl")),
-    ("sd", ("taesd",)),
-)
 _TELLING: Final = ("modelspec.title", "modelspec.architecture")
 _log = structlog.get_logger(__name__)
 
@@ -58,13 +53,13 @@ _Signature = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TinyFile:
-    """A tiny autoencoder on the disk; `space` is what its name says it is for ("": nothing)."""
+    """A tiny autoencoder on the disk; `words` say which latents it is for, by its name."""
 
     name: str
     opened: Opened
     channels: int
     factor: int
-    space: str
+    words: tuple[str, ...]
 
 
 class TinyFiles:
@@ -86,8 +81,7 @@ class TinyFiles:
             for file in self._files()
             if (file.channels, file.factor) == (space.channels, space.factor)
         ]
-        ranks = {space.name: 0, "": 1}
-        return min(found, key=lambda file: (ranks.get(file.space, 2), file.name), default=None)
+        return min(found, key=lambda file: (rank(file.words, space.words), file.name), default=None)
 
     def _files(self) -> list[TinyFile]:
         with self._lock:
@@ -236,12 +230,9 @@ def _identified(path: Path) -> TinyFile | None:
     if shape is None:
         return None
     told = [header.metadata.get(key, "") for header in files.headers for key in _TELLING]
-    space = _space_in(" ".join((path.name, *told)).lower())
-    return TinyFile(path.name, opened, shape.latent_channels, shape.factor, space)
-
-
-def _space_in(words: str) -> str:
-    return next((name for name, hints in _SPACE_WORDS if any(h in words for h in hints)), "")
+    kinds = [family.space.words for family in FAMILIES.values()]
+    words = said(" ".join((path.name, *told)), kinds)
+    return TinyFile(path.name, opened, shape.latent_channels, shape.factor, words)
 
 
 def _is_component(folder: Path) -> bool:

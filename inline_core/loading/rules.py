@@ -141,7 +141,7 @@ def _always_fit(_: Sizes, __: Sequence[Sizes]) -> bool:
 class FamilyRules:
     """How the pieces of one family are recognised, matched and overridden.
 
-    `vae_family` and `latent_channels` say which VAEs fit, `vae_names` by which words in their names
+    `vae_family` and `latent_channels` say which VAEs fit, `vae_words` by which words in their names
     one of several is preferred (see `vae_choice`); `model_channels` names the size of the
     diffusion model that the channels of its VAE must equal ("": none).  `text_encoders` are what
     prompts are read with, in the order the family wants them; `encoders_fit` says from the sizes of
@@ -157,7 +157,7 @@ class FamilyRules:
     latent_channels: int
     text_encoders: tuple[EncoderNeed, ...]
     model_channels: str = "in_channels"
-    vae_names: tuple[str, ...] = ()
+    vae_words: tuple[str, ...] = ()
     encoders_fit: Callable[[Sizes, Sequence[Sizes]], bool] = _always_fit
     parts: Mapping[Role, str] = field(default_factory=dict)
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

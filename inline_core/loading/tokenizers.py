@@ -65,17 +65,17 @@ def _others(vocabulary: int, roots: Sequence[Path]) -> Iterator[Path]:
 def find_tokenizer(weights: Path) -> Path | None:
     """The folder with the tokenizer that belongs to a text encoder, or None.
 
-    Looked for in this order: in the folder itself, in `tokenizer/` in or beside it (`tokenizer_2/`
-    beside `text_encoder_2/`); for a single file in `<stem>/`, `<stem>.tokenizer/` and `tokenizer/`
-    beside it.
+    Looked for in this order: in the folder itself, in `tokenizer/` in it, in `<name>.tokenizer/`
+    and `tokenizer/` beside it (`tokenizer_2/` beside `text_encoder_2/`); for a single file in
+    `<stem>/`, `<stem>.tokenizer/` and `tokenizer/` beside it.
     """
-    folder = weights if weights.is_dir() else weights.parent
-    own = weights.name.replace("text_encoder", "tokenizer") if weights.is_dir() else "tokenizer"
-    places = [folder / "tokenizer", folder.parent / own]
+    name, beside = weights.name, weights.parent
     if weights.is_dir():
-        places.insert(0, weights)
+        own = name.replace("text_encoder", "tokenizer")
+        places = [weights, weights / "tokenizer", beside / f"{name}.tokenizer", beside / own]
     else:
-        places = [folder / weights.stem, folder / f"{weights.stem}.tokenizer", folder / "tokenizer"]
+        name = weights.stem
+        places = [beside / name, beside / f"{name}.tokenizer", beside / "tokenizer"]
     return next((place for place in places if holds_tokenizer(place)), None)
 
 

@@ -1,7 +1,7 @@
-"""Which of several VAEs with equal shapes belongs to a model.
+"""Which of several autoencoders with equal shapes belongs to a model, by the words in their names.
 
 The VAEs of FLUX.1 and Stable Diffusion 3 have the same tensors, and so have those of SD1.5 and
-SDXL: only names tell them apart, and a wrong one gives a wrong picture without an error.
+SDXL: a wrong one gives a wrong picture without an error.
 """
 
 from __future__ import annotations
@@ -14,40 +14,35 @@ from inline_core.loading.component import ComponentRef
 from inline_core.loading.pieces import Piece
 from inline_core.loading.rules import FamilyRules
 
+Words = tuple[str, ...]
+
 _SHORTEST_WITHIN: Final = 4  # shorter words are found only where they stand alone
 
 
-def says(name: str, words: Iterable[str]) -> bool:
-    """True if a file's name has one of the words."""
-    name = name.casefold()
-    alone = re.split(r"[^a-z0-9]+", name)
-    return any(word in (name if len(word) >= _SHORTEST_WITHIN else alone) for word in words)
+def said(text: str, kinds: Iterable[Words]) -> Words:
+    """The words of that kind whose longest word is in a text; () if none is."""
+    text = text.casefold()
+    alone = re.split(r"[^a-z0-9]+", text)
+
+    def longest(words: Words) -> int:
+        found = (w for w in words if w in (text if len(w) >= _SHORTEST_WITHIN else alone))
+        return max(map(len, found), default=0)
+
+    best = max(kinds, key=longest, default=())
+    return best if longest(best) else ()
 
 
-def alike(rules: FamilyRules, families: Iterable[FamilyRules]) -> list[FamilyRules]:
-    """The families with other VAEs of the same shapes."""
-    shape = (rules.vae_family, rules.latent_channels)
-    return [
-        other
-        for other in families
-        if (other.vae_family, other.latent_channels) == shape
-        and other.vae_names
-        and other.vae_names != rules.vae_names
-    ]
+def rank(words: Words, wanted: Words) -> int:
+    """How far a file that says `words` is from what is wanted: it says so, nothing, or another."""
+    return 0 if words == wanted else 2 if words else 1
 
 
 def by_name(
     pieces: Iterable[Piece], rules: FamilyRules, families: Iterable[FamilyRules]
 ) -> list[Piece]:
     """VAEs named for a family first, those named for another one last."""
-    others = alike(rules, families)
-
-    def rank(piece: Piece) -> int:
-        if says(piece.file.name, rules.vae_names):
-            return 0
-        return 2 if any(says(piece.file.name, other.vae_names) for other in others) else 1
-
-    return sorted(pieces, key=rank)
+    kinds = [other.vae_words for other in _alike(rules, families)]
+    return sorted(pieces, key=lambda piece: rank(said(piece.file.name, kinds), rules.vae_words))
 
 
 def doubt(
@@ -57,11 +52,12 @@ def doubt(
 
     `names` are the VAEs that would do as well by their shapes.
     """
-    others = alike(rules, families)
-    if not others or says(vae.name, rules.vae_names):
+    alike = _alike(rules, families)
+    words = said(vae.name, [other.vae_words for other in alike])
+    if all(other.vae_words == rules.vae_words for other in alike) or words == rules.vae_words:
         return ""
-    for other in others:
-        if says(vae.name, other.vae_names):
+    for other in alike:
+        if words == other.vae_words:
             return (
                 f"The VAE {vae.name} fits, but its name says {other.label}: if the picture is flat "
                 f"or garish, add the VAE of {rules.label} or pick it on the node."
@@ -73,3 +69,10 @@ def doubt(
         f"Of VAEs with equal shapes {vae.name} was taken for {rules.label} "
         f"(there too: {', '.join(more[:3])}): if the picture is flat or garish, pick another one."
     )
+
+
+def _alike(rules: FamilyRules, families: Iterable[FamilyRules]) -> list[FamilyRules]:
+    """The families whose VAEs have the same shapes and a name to tell them by."""
+    shape = (rules.vae_family, rules.latent_channels)
+    same = [other for other in families if (other.vae_family, other.latent_channels) == shape]
+    return [other for other in same if other.vae_words]

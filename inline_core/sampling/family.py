@@ -23,7 +23,8 @@ class LatentSpace:
     """A space of latents.  Normalised = (raw - shift) * scaling; one latent is `factor` pixels.
 
     `frame_factor` is how many frames one latent frame stands for after the first one; 0 means that
-    the space is one of pictures and has no time axis.  Latents of other shapes (sound, several
+    the space is one of pictures and has no time axis.  `words` are those by which names of files
+    say that they are for it, where shapes do not.  Latents of other shapes (sound, several
     parts in one) are kinds of this class with a `shape` of their own.
     """
 
@@ -33,6 +34,7 @@ class LatentSpace:
     scaling: float = 1.0
     shift: float = 0.0
     frame_factor: int = 0
+    words: tuple[str, ...] = ()
 
     def shape(self, width: int, height: int, frames: int = 1) -> tuple[int, ...]:
         """Shape of the latents of one picture, or of one video if the space has a time axis."""

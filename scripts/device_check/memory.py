@@ -13,8 +13,8 @@ from inline_core.devices.budget import CONTEXT_BYTES
 from inline_core.devices.ladder import place_vae, preferred_dtype
 from inline_core.devices.placement import BYTES_PER_VALUE
 from inline_core.families.autoencoders.kl import load_vae
+from inline_core.families.autoencoders.kl_spaces import FLUX as FLUX_SPACE
 from inline_core.families.text_encoders.qwen3 import load_text_encoder, load_tokenizer
-from inline_core.families.z_image.family import FLUX_SPACE
 from inline_core.families.z_image.text import encode_prompt
 from inline_core.sampling.footprint import decode_values, encoder_values, tiled_decode_values
 

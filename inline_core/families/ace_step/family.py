@@ -8,8 +8,9 @@ from typing import Final
 
 from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
+from inline_core.families.published import folder, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement, Sizes
+from inline_core.loading.rules import EncoderNeed, FamilyRules, Sizes
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor, SoundSpace
 from inline_core.sampling.footprint import sound_workload
 from inline_core.sampling.job import SampleJob
@@ -43,45 +44,28 @@ _TEXT: Final = EncoderNeed("qwen3", size_of="")
 _CONDITION: Final = EncoderNeed(CONDITION, size_of="encoder_hidden_size")
 
 
-def _component(
-    key: str, label: str, category: str, role: Role, size_bytes: int, encoder: EncoderNeed | None
-) -> Requirement:
-    """A folder of the pipeline; its parts have the names of `key`."""
-    files = tuple(
-        RequiredFile(_REPO, f"{key}/{name}", f"ace-step-{key.replace('_', '-')}/{name}")
-        for name in ("config.json", "diffusion_pytorch_model.safetensors")
-    )
-    return Requirement(key, label, category, role, files, size_bytes, encoder=encoder)
-
-
 _REQUIREMENTS: Final = (
-    _component(
-        "transformer",
-        "Diffusion model (XL Turbo)",
-        "diffusion_models",
+    weights(
         Role.DIFFUSION_MODEL,
+        folder(_REPO, "transformer", "ace-step-xl-turbo"),
         8_340_000_000,
-        None,
+        of="XL Turbo",
     ),
-    _component("vae", "VAE", "vae", Role.VAE, 312_000_000, None),
-    Requirement(
-        id="text_encoder",
-        label="Text encoder (Qwen3 Embedding 0.6B)",
-        category="text_encoders",
-        role=Role.TEXT_ENCODER,
-        files=tuple(
-            RequiredFile(_TEXT_REPO, name, f"qwen3-embedding-0.6b/{name}") for name in _TEXT_FILES
-        ),
-        size_bytes=1_200_000_000,
+    weights(Role.VAE, folder(_REPO, "vae", "ace-step-vae"), 312_000_000),
+    weights(
+        Role.TEXT_ENCODER,
+        folder(_TEXT_REPO, "", "qwen3-embedding-0.6b", _TEXT_FILES),
+        1_200_000_000,
+        of="Qwen3 Embedding 0.6B",
         encoder=_TEXT,
     ),
-    _component(
-        "condition_encoder",
-        "Condition encoder",
-        "text_encoders",
+    weights(
         Role.TEXT_ENCODER,
+        folder(_REPO, "condition_encoder", "ace-step-condition"),
         1_220_000_000,
-        _CONDITION,
+        of="condition",
+        number=2,
+        encoder=_CONDITION,
     ),
 )
 RULES: Final = FamilyRules(

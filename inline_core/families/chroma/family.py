@@ -7,10 +7,11 @@ from types import MappingProxyType
 from typing import Final
 
 from inline_core.devices.budget import Workload
+from inline_core.families.autoencoders.kl_spaces import FLUX
 from inline_core.families.flux1 import family as flux1
-from inline_core.families.text_encoders.published import flux_vae, t5_xxl
+from inline_core.families.published import flux_vae, one_file, t5_xxl, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
+from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.offer import Offer
 from inline_core.sampling.sigmas.tables import FlowTable
@@ -20,24 +21,18 @@ RULES: Final = FamilyRules(
     name="chroma",
     label="Chroma",
     vae_family="autoencoder-kl",
-    latent_channels=flux1.SPACE.channels,
-    vae_names=("ae", "flux"),
+    latent_channels=FLUX.channels,
+    vae_words=FLUX.words,
     text_encoders=(_T5,),
     model_channels="",
     # Of the card of Chroma1-HD.
     defaults=MappingProxyType({"": {"width": 1024, "height": 1024, "steps": 40, "guidance": 3.0}}),
     requirements=(
-        Requirement(
-            id="diffusion",
-            label="Diffusion model (Chroma1-HD)",
-            category="diffusion_models",
-            role=Role.DIFFUSION_MODEL,
-            files=(
-                RequiredFile(
-                    "lodestones/Chroma1-HD", "Chroma1-HD.safetensors", "Chroma1-HD.safetensors"
-                ),
-            ),
-            size_bytes=17_800_000_000,
+        weights(
+            Role.DIFFUSION_MODEL,
+            one_file("lodestones/Chroma1-HD", "Chroma1-HD.safetensors"),
+            17_800_000_000,
+            of="Chroma1-HD",
         ),
         flux_vae(),
         *t5_xxl(_T5, 1),
@@ -57,7 +52,7 @@ def workload(size: PassSize) -> Workload:
 
 CHROMA: Final = ModelFamily(
     rules=RULES,
-    space=flux1.SPACE,
+    space=FLUX,
     table=table,
     size_multiple=flux1.PATCH_PIXELS,
     runtime="inline_core.families.chroma.components",

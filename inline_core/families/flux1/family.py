@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
+from inline_core.families.autoencoders.kl_spaces import FLUX
 from inline_core.families.flux1.references import as_control, as_reference
-from inline_core.families.text_encoders.published import clip_l, flux_vae, t5_xxl
+from inline_core.families.published import clip_l, flux_vae, one_file, t5_xxl, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
-from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
+from inline_core.loading.rules import EncoderNeed, FamilyRules
+from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.offer import Offer
-from inline_core.sampling.sigmas.tables import FLUX_SIZE, FlowTable, flux_mu, flux_table
+from inline_core.sampling.sigmas.tables import FlowTable, flux_mu, flux_table, size_for
 
-SPACE: Final = LatentSpace("flux", channels=16, factor=8, scaling=0.3611, shift=0.1159)
 DEV: Final = "dev"
 SCHNELL: Final = "schnell"
 FILL: Final = "fill"
@@ -40,8 +40,8 @@ RULES: Final = FamilyRules(
     name="flux-1",
     label="FLUX.1",
     vae_family="autoencoder-kl",
-    latent_channels=SPACE.channels,
-    vae_names=("ae", "flux"),
+    latent_channels=FLUX.channels,
+    vae_words=FLUX.words,
     text_encoders=(_CLIP, _T5),
     model_channels="",
     # Of the pipelines and of the cards of the models.
@@ -56,19 +56,11 @@ RULES: Final = FamilyRules(
         }
     ),
     requirements=(
-        Requirement(
-            id="diffusion",
-            label="Diffusion model (schnell)",
-            category="diffusion_models",
-            role=Role.DIFFUSION_MODEL,
-            files=(
-                RequiredFile(
-                    "Comfy-Org/flux1-schnell",
-                    "flux1-schnell.safetensors",
-                    "flux1-schnell.safetensors",
-                ),
-            ),
-            size_bytes=23_780_000_000,
+        weights(
+            Role.DIFFUSION_MODEL,
+            one_file("Comfy-Org/flux1-schnell", "flux1-schnell.safetensors"),
+            23_780_000_000,
+            of="schnell",
         ),
         flux_vae(),
         *clip_l(_CLIP),
@@ -82,11 +74,8 @@ T5_LAYERS: Final = 24
 
 
 def table(wanted: ScheduleFor) -> FlowTable:
-    """FLUX.1's sigmas: mu grows with the picture; schnell's are not shifted.
-
-    As many entries as `steps` divides, so that every n-th one is exactly at its share of the time.
-    """
-    size = wanted.steps * max(1, round(FLUX_SIZE / wanted.steps))
+    """FLUX.1's sigmas: mu grows with the picture; schnell's are not shifted."""
+    size = size_for(wanted.steps)
     if wanted.variant == SCHNELL:
         return FlowTable(1.0, size=size)
     return flux_table(flux_mu(wanted.width, wanted.height), size)
@@ -149,7 +138,7 @@ def check(job: SampleJob, _: Mapping[str, int]) -> None:
 
 FLUX_1: Final = ModelFamily(
     rules=RULES,
-    space=SPACE,
+    space=FLUX,
     table=table,
     size_multiple=PATCH_PIXELS,
     runtime="inline_core.families.flux1.components",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch.nn import functional
 
+from inline_core.families.autoencoders.kl_spaces import FLUX
 from inline_core.families.encoded_prompt import EncodedPrompt
-from inline_core.families.flux1.family import SCHNELL, SPACE
+from inline_core.families.flux1.family import SCHNELL
 from inline_core.families.text_encoders.clip import clip_tokens, states
 from inline_core.families.text_encoders.t5 import t5_tokens
 
@@ -44,7 +45,7 @@ def with_references(prompt: EncodedPrompt, references: Sequence[Latent]) -> Refe
         if latent.mask is not None:
             mask = torch.from_numpy(latent.mask).to(latent.samples.device)  # (height, width)
             pixels = (mask.float() / 255.0)[None, None]  # (1, 1, height, width)
-            fills = functional.pixel_unshuffle(pixels, SPACE.factor)  # (1, 64, h, w)
+            fills = functional.pixel_unshuffle(pixels, FLUX.factor)  # (1, 64, h, w)
     return ReferringPrompt(
         prompt.features,
         prompt.cut_tokens,

@@ -7,13 +7,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
-from inline_core.families.text_encoders.qwen3_files import qwen3_4b
+from inline_core.families.published import qwen3_4b, split_file, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
+from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.sigmas.published import flux2_mu
-from inline_core.sampling.sigmas.tables import FLUX_SIZE, FlowTable, flux_table
+from inline_core.sampling.sigmas.tables import FlowTable, flux_table, size_for
 
 # Patches of 2 x 2 latents of the VAE, normalised by the statistics in its file.
 FLUX_2_SPACE: Final = LatentSpace("flux2", channels=128, factor=16, scaling=1.0, shift=0.0)
@@ -31,27 +31,14 @@ _BASE: Final = _defaults(50, 4.0)
 _REPO: Final = "Comfy-Org/flux2-klein-4B"
 
 
-def _file(category: str, name: str) -> tuple[RequiredFile, ...]:
-    return (RequiredFile(_REPO, f"split_files/{category}/{name}", name),)
-
-
 _REQUIREMENTS: Final = (
-    Requirement(
-        id="diffusion",
-        label="Diffusion model (klein 4B)",
-        category="diffusion_models",
-        role=Role.DIFFUSION_MODEL,
-        files=_file("diffusion_models", "flux-2-klein-4b.safetensors"),
-        size_bytes=7_751_000_000,
+    weights(
+        Role.DIFFUSION_MODEL,
+        split_file(Role.DIFFUSION_MODEL, _REPO, "flux-2-klein-4b.safetensors"),
+        7_751_000_000,
+        of="klein 4B",
     ),
-    Requirement(
-        id="vae",
-        label="VAE",
-        category="vae",
-        role=Role.VAE,
-        files=_file("vae", "flux2-vae.safetensors"),
-        size_bytes=336_000_000,
-    ),
+    weights(Role.VAE, split_file(Role.VAE, _REPO, "flux2-vae.safetensors"), 336_000_000),
     *qwen3_4b(_REPO),
 )
 
@@ -85,11 +72,8 @@ _LARGEST_MATRIX: Final = 9
 
 
 def table(wanted: ScheduleFor) -> FlowTable:
-    """FLUX.2's sigmas: mu is fitted to the picture and the number of steps.
-
-    As many entries as `steps` divides, so that every n-th one is exactly at its share of the time.
-    """
-    size = wanted.steps * max(1, round(FLUX_SIZE / wanted.steps))
+    """FLUX.2's sigmas: mu is fitted to the picture and the number of steps."""
+    size = size_for(wanted.steps)
     return flux_table(flux2_mu(wanted.steps, wanted.width, wanted.height), size)
 
 

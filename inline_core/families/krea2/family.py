@@ -8,20 +8,17 @@ from typing import Any, Final
 
 from inline_core.devices.budget import Workload
 from inline_core.families.autoencoders.wan_spaces import WAN_21
+from inline_core.families.published import qwen_image_vae, split_file, tokenizer, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
+from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.offer import Absent, Choice, Offer
-from inline_core.sampling.sigmas.tables import FLUX_SIZE, FlowTable, flux_table
+from inline_core.sampling.sigmas.tables import FlowTable, flux_table, mu_of_tokens, size_for
 
 _REPO: Final = "Comfy-Org/Krea-2"
 RAW: Final = "raw"
 TURBO: Final = "turbo"
-
-
-def _file(category: str, name: str) -> tuple[RequiredFile, ...]:
-    return (RequiredFile(_REPO, f"split_files/{category}/{name}", name),)
 
 
 def _defaults(steps: int, guidance: float) -> dict[str, Any]:
@@ -39,30 +36,18 @@ RULES: Final = FamilyRules(
     # Shapes do not tell RAW from Turbo, which is assumed: the node says which it is.
     defaults=MappingProxyType({TURBO: _defaults(8, 0.0), RAW: _defaults(28, 4.5)}),
     requirements=(
-        Requirement(
-            id="diffusion",
-            label="Diffusion model",
-            category="diffusion_models",
-            role=Role.DIFFUSION_MODEL,
-            files=_file("diffusion_models", "krea2_turbo_bf16.safetensors"),
-            size_bytes=25_650_000_000,
+        weights(
+            Role.DIFFUSION_MODEL,
+            split_file(Role.DIFFUSION_MODEL, _REPO, "krea2_turbo_bf16.safetensors"),
+            25_650_000_000,
         ),
-        Requirement(
-            id="vae",
-            label="VAE",
-            category="vae",
-            role=Role.VAE,
-            files=_file("vae", "qwen_image_vae.safetensors"),
-            size_bytes=254_000_000,
+        qwen_image_vae(_REPO),
+        weights(
+            Role.TEXT_ENCODER,
+            split_file(Role.TEXT_ENCODER, _REPO, "qwen3vl_4b.safetensors"),
+            8_880_000_000,
         ),
-        Requirement(
-            id="text_encoder",
-            label="Text encoder",
-            category="text_encoders",
-            role=Role.TEXT_ENCODER,
-            files=_file("text_encoders", "qwen3vl_4b.safetensors"),
-            size_bytes=8_880_000_000,
-        ),
+        tokenizer("Qwen/Qwen3-VL-4B-Instruct", "qwen3vl_4b", 11_430_000),
     ),
 )
 
@@ -71,18 +56,17 @@ _TEXT_TOKENS: Final = 512
 _ENCODER_LAYERS: Final = 36  # of Qwen3-VL 4B
 # Of Krea2Pipeline: the distilled model has one shift, the other one grows with the picture.
 _TURBO_MU: Final = 1.15
-_TOKENS: Final = (256, 6400)
-_MU: Final = (0.5, 1.15)
+_FEW: Final = (256, 0.5)  # tokens and mu
+_MANY: Final = (6400, 1.15)
 
 
 def table(wanted: ScheduleFor) -> FlowTable:
-    """Krea 2's sigmas; as many entries as `steps` divides, so that each is exactly at its share."""
-    size = wanted.steps * max(1, round(FLUX_SIZE / wanted.steps))
+    """Krea 2's sigmas; RAW's shift grows with the picture."""
+    size = size_for(wanted.steps)
     if wanted.variant != RAW:
         return flux_table(_TURBO_MU, size)
     tokens = (wanted.width // _PATCH_PIXELS) * (wanted.height // _PATCH_PIXELS)
-    slope = (_MU[1] - _MU[0]) / (_TOKENS[1] - _TOKENS[0])
-    return flux_table(_MU[0] + slope * (tokens - _TOKENS[0]), size)
+    return flux_table(mu_of_tokens(tokens, _FEW, _MANY), size)
 
 
 def workload(size: PassSize) -> Workload:

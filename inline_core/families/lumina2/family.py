@@ -6,43 +6,40 @@ from types import MappingProxyType
 from typing import Final
 
 from inline_core.devices.budget import Workload
+from inline_core.families.autoencoders.kl_spaces import FLUX
+from inline_core.families.published import flux_vae, split_file, tokenizer, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
-from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
+from inline_core.loading.rules import EncoderNeed, FamilyRules
+from inline_core.sampling.family import ModelFamily, PassSize
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.offer import Offer
 from inline_core.sampling.sigmas.tables import FlowTable
 
-# The VAE of FLUX.1, used as it is; scaling and shift are from its published config.
-SPACE: Final = LatentSpace("flux", channels=16, factor=8, scaling=0.3611, shift=0.1159)
 _SHIFT: Final = 6.0  # of the published scheduler
-_REPO: Final = "Alpha-VLLM/Lumina-Image-2.0"
+_REPO: Final = "Comfy-Org/Lumina_Image_2.0_Repackaged"
+_TEXT_FILE: Final = "gemma_2_2b_fp16"
 
 RULES: Final = FamilyRules(
     name="lumina2",
     label="Lumina 2",
     vae_family="autoencoder-kl",
-    latent_channels=SPACE.channels,
-    vae_names=("ae", "flux"),
+    latent_channels=FLUX.channels,
+    vae_words=FLUX.words,
     text_encoders=(EncoderNeed("gemma2"),),
     defaults=MappingProxyType({"": {"width": 1024, "height": 1024, "steps": 30, "guidance": 4.0}}),
     requirements=(
-        Requirement(
-            id="diffusion",
-            label="Diffusion model",
-            category="diffusion_models",
-            role=Role.DIFFUSION_MODEL,
-            files=tuple(
-                RequiredFile(_REPO, f"transformer/{name}", f"lumina-image-2/{name}")
-                for name in (
-                    "config.json",
-                    "diffusion_pytorch_model.safetensors.index.json",
-                    "diffusion_pytorch_model-00001-of-00002.safetensors",
-                    "diffusion_pytorch_model-00002-of-00002.safetensors",
-                )
-            ),
-            size_bytes=10_440_000_000,
+        weights(
+            Role.DIFFUSION_MODEL,
+            split_file(Role.DIFFUSION_MODEL, _REPO, "lumina_2_model_bf16.safetensors"),
+            5_220_000_000,
         ),
+        flux_vae(),
+        weights(
+            Role.TEXT_ENCODER,
+            split_file(Role.TEXT_ENCODER, _REPO, f"{_TEXT_FILE}.safetensors"),
+            5_230_000_000,
+        ),
+        tokenizer("Alpha-VLLM/Lumina-Image-2.0", _TEXT_FILE, 34_400_000, part="tokenizer"),
     ),
 )
 
@@ -67,7 +64,7 @@ def workload(size: PassSize) -> Workload:
 
 LUMINA_2: Final = ModelFamily(
     rules=RULES,
-    space=SPACE,
+    space=FLUX,
     table=lambda _: FlowTable(_SHIFT),
     size_multiple=16,
     runtime="inline_core.families.lumina2.components",

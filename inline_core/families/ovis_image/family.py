@@ -7,37 +7,34 @@ from types import MappingProxyType
 from typing import Final
 
 from inline_core.devices.budget import Workload
+from inline_core.families.autoencoders.kl_spaces import FLUX
+from inline_core.families.published import flux_vae, folder, tokenizer, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
-from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
+from inline_core.loading.rules import EncoderNeed, FamilyRules
+from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.offer import Offer
-from inline_core.sampling.sigmas.tables import FLUX_SIZE, FlowTable, flux_mu, flux_table
+from inline_core.sampling.sigmas.tables import FlowTable, flux_mu, flux_table, size_for
 
-# The VAE of FLUX.1, used as it is.
-SPACE: Final = LatentSpace("flux", channels=16, factor=8, scaling=0.3611, shift=0.1159)
 _REPO: Final = "AIDC-AI/Ovis-Image-7B"
 RULES: Final = FamilyRules(
     name="ovis-image",
     label="Ovis-Image",
     vae_family="autoencoder-kl",
-    latent_channels=SPACE.channels,
-    vae_names=("ae", "flux"),
+    latent_channels=FLUX.channels,
+    vae_words=FLUX.words,
     text_encoders=(EncoderNeed("qwen3", size_of="joint_attention_dim"),),
     model_channels="",
     defaults=MappingProxyType({"": {"width": 1024, "height": 1024, "steps": 50, "guidance": 5.0}}),
     requirements=(
-        Requirement(
-            id="diffusion",
-            label="Diffusion model",
-            category="diffusion_models",
-            role=Role.DIFFUSION_MODEL,
-            files=tuple(
-                RequiredFile(_REPO, f"transformer/{name}", f"ovis-image/{name}")
-                for name in ("config.json", "diffusion_pytorch_model.safetensors")
-            ),
-            size_bytes=14_700_000_000,
+        weights(Role.DIFFUSION_MODEL, folder(_REPO, "transformer", "ovis-image"), 14_700_000_000),
+        flux_vae(),
+        weights(
+            Role.TEXT_ENCODER,
+            folder(_REPO, "text_encoder", "ovis-image-text", ("config.json", "model.safetensors")),
+            3_440_000_000,
         ),
+        tokenizer(_REPO, "ovis-image-text", 11_430_000, part="tokenizer"),
     ),
 )
 
@@ -48,7 +45,7 @@ _ENCODER_LAYERS: Final = 28  # of Qwen3 1.7B
 
 def table(wanted: ScheduleFor) -> FlowTable:
     """Those of FLUX.1: mu grows with the picture; entries at every step's share of the time."""
-    size = wanted.steps * max(1, round(FLUX_SIZE / wanted.steps))
+    size = size_for(wanted.steps)
     return flux_table(flux_mu(wanted.width, wanted.height), size)
 
 
@@ -69,7 +66,7 @@ def workload(size: PassSize) -> Workload:
 
 OVIS_IMAGE: Final = ModelFamily(
     rules=RULES,
-    space=SPACE,
+    space=FLUX,
     table=table,
     size_multiple=16,
     runtime="inline_core.families.ovis_image.components",

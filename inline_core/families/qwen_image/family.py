@@ -8,17 +8,18 @@ from typing import Final
 
 from inline_core.devices.budget import Workload
 from inline_core.families.autoencoders.wan_spaces import WAN_21
+from inline_core.families.published import qwen_image_vae, split_file, tokenizer, weights
 from inline_core.families.qwen_image.pictures import ONE_PICTURE, as_condition, as_reference
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
+from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.offer import Offer
 from inline_core.sampling.patches import KeepLength
 from inline_core.sampling.sigmas.tables import (
-    FLUX_SIZE,
     FlowTable,
     mu_of_tokens,
+    size_for,
     terminal_stretch,
 )
 
@@ -27,10 +28,6 @@ EDIT: Final = "edit"
 EDIT_PLUS: Final = "edit-plus"
 _DEFAULTS: Final = MappingProxyType({"width": 1328, "height": 1328, "steps": 50, "guidance": 4.0})
 _EDIT_DEFAULTS: Final = MappingProxyType({**_DEFAULTS, "width": 1024, "height": 1024})
-
-
-def _file(category: str, name: str) -> tuple[RequiredFile, ...]:
-    return (RequiredFile(_REPO, f"split_files/{category}/{name}", name),)
 
 
 RULES: Final = FamilyRules(
@@ -44,30 +41,18 @@ RULES: Final = FamilyRules(
         {"": _DEFAULTS, EDIT: _EDIT_DEFAULTS, EDIT_PLUS: _EDIT_DEFAULTS, "layered": _DEFAULTS}
     ),
     requirements=(
-        Requirement(
-            id="diffusion",
-            label="Diffusion model",
-            category="diffusion_models",
-            role=Role.DIFFUSION_MODEL,
-            files=_file("diffusion_models", "qwen_image_fp8_e4m3fn.safetensors"),
-            size_bytes=20_430_000_000,
+        weights(
+            Role.DIFFUSION_MODEL,
+            split_file(Role.DIFFUSION_MODEL, _REPO, "qwen_image_fp8_e4m3fn.safetensors"),
+            20_430_000_000,
         ),
-        Requirement(
-            id="vae",
-            label="VAE",
-            category="vae",
-            role=Role.VAE,
-            files=_file("vae", "qwen_image_vae.safetensors"),
-            size_bytes=254_000_000,
+        qwen_image_vae(_REPO),
+        weights(
+            Role.TEXT_ENCODER,
+            split_file(Role.TEXT_ENCODER, _REPO, "qwen_2.5_vl_7b_fp8_scaled.safetensors"),
+            9_380_000_000,
         ),
-        Requirement(
-            id="text_encoder",
-            label="Text encoder",
-            category="text_encoders",
-            role=Role.TEXT_ENCODER,
-            files=_file("text_encoders", "qwen_2.5_vl_7b_fp8_scaled.safetensors"),
-            size_bytes=9_380_000_000,
-        ),
+        tokenizer("Qwen/Qwen2.5-VL-7B-Instruct", "qwen_2.5_vl_7b_fp8_scaled", 7_030_000),
     ),
 )
 
@@ -81,13 +66,10 @@ _TERMINAL: Final = 0.02
 
 
 def table(wanted: ScheduleFor) -> FlowTable:
-    """Qwen-Image's sigmas: the shift grows with the picture, and the last step starts at 0.02.
-
-    As many entries as `steps` divides, so that every n-th one is exactly at its share of the time.
-    """
+    """Qwen-Image's sigmas: the shift grows with the picture, and the last step starts at 0.02."""
     tokens = (wanted.width // _PATCH_PIXELS) * (wanted.height // _PATCH_PIXELS)
     shift = math.exp(mu_of_tokens(tokens, _FEW, _MANY))
-    size = wanted.steps * max(1, round(FLUX_SIZE / wanted.steps))
+    size = size_for(wanted.steps)
     return FlowTable(shift, size=size, stretch=terminal_stretch(shift, wanted.steps, _TERMINAL))
 
 

@@ -8,16 +8,23 @@ from typing import Any, Final
 
 from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
+from inline_core.families.autoencoders.kl_spaces import SD15 as SD15_SPACE
+from inline_core.families.autoencoders.kl_spaces import SDXL as SDXL_SPACE
+from inline_core.families.published import clip_tokenizer, one_file, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement, Sizes
-from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
+from inline_core.loading.rules import (
+    CATEGORIES_OF_ROLE,
+    EncoderNeed,
+    FamilyRules,
+    Requirement,
+    Sizes,
+)
+from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import decode_values, encoder_values, tiled_decode_values
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.offer import Choice, Offer
 from inline_core.sampling.sigmas.tables import EpsTable
 
-SD15_SPACE: Final = LatentSpace("sd15", channels=4, factor=8, scaling=0.18215)
-SDXL_SPACE: Final = LatentSpace("sdxl", channels=4, factor=8, scaling=0.13025)
 INPAINT: Final = "inpaint"
 V, V_ZSNR, NOISE = "v", "v-zsnr", "eps"
 TOLD: Final = (
@@ -42,27 +49,9 @@ def _defaults(side: int, steps: int, guidance: float) -> Mapping[str, Mapping[st
 
 def _checkpoint(repo: str, file: str, size_bytes: int) -> tuple[Requirement, Requirement]:
     """One file with everything, and the tokenizer of CLIP, which is in no checkpoint."""
-    return (
-        Requirement(
-            id="diffusion",
-            label="Checkpoint",
-            category="checkpoints",
-            role=Role.DIFFUSION_MODEL,
-            files=(RequiredFile(repo, file, file),),
-            size_bytes=size_bytes,
-        ),
-        Requirement(
-            id="tokenizer",
-            label="Tokenizer of the text encoder (CLIP)",
-            category="text_encoders",
-            role=None,
-            files=tuple(
-                RequiredFile("openai/clip-vit-large-patch14", name, f"clip_l.tokenizer/{name}")
-                for name in ("tokenizer.json", "tokenizer_config.json")
-            ),
-            size_bytes=2_300_000,
-        ),
-    )
+    role, category = Role.DIFFUSION_MODEL, CATEGORIES_OF_ROLE[Role.CHECKPOINT][0]
+    checkpoint = weights(role, one_file(repo, file), size_bytes, of="checkpoint", category=category)
+    return checkpoint, clip_tokenizer()
 
 
 def _sdxl_encoders_fit(model: Sizes, encoders: Sequence[Sizes]) -> bool:
@@ -77,7 +66,7 @@ SD15_RULES: Final = FamilyRules(
     label="SD1.5",
     vae_family="autoencoder-kl",
     latent_channels=SD15_SPACE.channels,
-    vae_names=("sd15", "sd1", "840000", "560000", "vae-ft-mse", "vae-ft-ema"),
+    vae_words=SD15_SPACE.words,
     text_encoders=(EncoderNeed("clip", "l", size_of="cross_attention_dim"),),
     # A model that fills parts of pictures takes more channels than it gives.
     model_channels="out_channels",
@@ -93,7 +82,7 @@ SDXL_RULES: Final = FamilyRules(
     label="SDXL",
     vae_family="autoencoder-kl",
     latent_channels=SDXL_SPACE.channels,
-    vae_names=("sdxl", "xl"),
+    vae_words=SDXL_SPACE.words,
     text_encoders=(EncoderNeed("clip", "l", size_of=""), EncoderNeed("clip", "g", size_of="")),
     encoders_fit=_sdxl_encoders_fit,
     model_channels="out_channels",

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
-from inline_core.families.text_encoders.published import clip_g, clip_l, t5_xxl
+from inline_core.families.autoencoders.kl_spaces import SD3 as SPACE
+from inline_core.families.published import clip_g, clip_l, folder, t5_xxl, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement, Sizes
-from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
+from inline_core.loading.rules import EncoderNeed, FamilyRules, Sizes
+from inline_core.sampling.family import ModelFamily, PassSize
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.offer import Offer
 from inline_core.sampling.sigmas.tables import FlowTable
 
-SPACE: Final = LatentSpace("sd3", channels=16, factor=8, scaling=1.5305, shift=0.0609)
 _SHIFT: Final = 3.0  # of the published scheduler
 _REPO: Final = "stabilityai/stable-diffusion-3.5-medium"
 # Shapes do not tell it from 3.5 Large: who runs it says so.
@@ -40,29 +40,12 @@ def _encoders_fit(model: Sizes, encoders: Sequence[Sizes]) -> bool:
     return first <= second and first + second == model["pooled_projection_dim"]
 
 
-def _file(part: str, name: str) -> RequiredFile:
-    return RequiredFile(_REPO, f"{part}/{name}", f"sd3.5-medium/{name}")
-
-
-def _component(
-    key: str, label: str, category: str, role: Role, part: str, size_bytes: int
-) -> Requirement:
-    return Requirement(
-        id=key,
-        label=label,
-        category=category,
-        role=role,
-        files=(_file(part, "config.json"), _file(part, "diffusion_pytorch_model.safetensors")),
-        size_bytes=size_bytes,
-    )
-
-
 RULES: Final = FamilyRules(
     name="sd3",
     label="Stable Diffusion 3",
     vae_family="autoencoder-kl",
     latent_channels=SPACE.channels,
-    vae_names=("sd3",),
+    vae_words=SPACE.words,
     text_encoders=(_CLIP_L, _CLIP_G, _T5),
     encoders_fit=_encoders_fit,
     # Of the cards of the models.
@@ -75,15 +58,13 @@ RULES: Final = FamilyRules(
         }
     ),
     requirements=(
-        _component(
-            "diffusion",
-            "Diffusion model (3.5 Medium)",
-            "diffusion_models",
+        weights(
             Role.DIFFUSION_MODEL,
-            "transformer",
+            folder(_REPO, "transformer", "sd3.5-medium"),
             4_940_000_000,
+            of="3.5 Medium",
         ),
-        _component("vae", "VAE", "vae", Role.VAE, "vae", 168_000_000),
+        weights(Role.VAE, folder(_REPO, "vae", "sd3.5-medium"), 168_000_000),
         *clip_l(_CLIP_L),
         *clip_g(_CLIP_G),
         *t5_xxl(_T5, 3),

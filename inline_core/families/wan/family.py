@@ -9,8 +9,9 @@ from typing import Any, Final
 from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
 from inline_core.families.autoencoders.wan_spaces import WAN_21, WAN_22
+from inline_core.families.published import split_file, tokenizer, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
+from inline_core.loading.rules import EncoderNeed, FamilyRules, Requirement
 from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import video_workload
 from inline_core.sampling.job import SampleJob
@@ -41,38 +42,16 @@ _LARGE: Final = _defaults((1280, 720), 81, 50, 5.0)
 _PAIR: Final = _defaults((1280, 720), 81, 40, 3.5)
 
 
-def _file(repo: str, category: str, name: str) -> tuple[RequiredFile, ...]:
-    return (RequiredFile(repo, f"split_files/{category}/{name}", name),)
-
-
 def _requirements(
     model: tuple[str, str, int], vae: tuple[str, str, int]
 ) -> tuple[Requirement, ...]:
+    """Repository, file and bytes of both; the text encoder is the same for all."""
+    role, encoder = Role.TEXT_ENCODER, "umt5_xxl_fp8_e4m3fn_scaled"
     return (
-        Requirement(
-            id="diffusion",
-            label="Diffusion model",
-            category="diffusion_models",
-            role=Role.DIFFUSION_MODEL,
-            files=_file(model[0], "diffusion_models", model[1]),
-            size_bytes=model[2],
-        ),
-        Requirement(
-            id="vae",
-            label="VAE",
-            category="vae",
-            role=Role.VAE,
-            files=_file(vae[0], "vae", vae[1]),
-            size_bytes=vae[2],
-        ),
-        Requirement(
-            id="text_encoder",
-            label="Text encoder",
-            category="text_encoders",
-            role=Role.TEXT_ENCODER,
-            files=_file(_REPO_21, "text_encoders", "umt5_xxl_fp8_e4m3fn_scaled.safetensors"),
-            size_bytes=6_740_000_000,
-        ),
+        weights(Role.DIFFUSION_MODEL, split_file(Role.DIFFUSION_MODEL, *model[:2]), model[2]),
+        weights(Role.VAE, split_file(Role.VAE, *vae[:2]), vae[2]),
+        weights(role, split_file(role, _REPO_21, f"{encoder}.safetensors"), 6_740_000_000),
+        tokenizer("google/umt5-xxl", encoder, 16_800_000),
     )
 
 

@@ -6,15 +6,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
-from inline_core.families.text_encoders.qwen3_files import qwen3_4b
+from inline_core.families.autoencoders.kl_spaces import FLUX
+from inline_core.families.published import flux_vae, qwen3_4b, split_file, weights
 from inline_core.loading.component import Role
-from inline_core.loading.rules import EncoderNeed, FamilyRules, RequiredFile, Requirement
-from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize
+from inline_core.loading.rules import EncoderNeed, FamilyRules
+from inline_core.sampling.family import ModelFamily, PassSize
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.sigmas.tables import FlowTable
-
-# The VAE of FLUX.1, used as it is; scaling and shift are from its published config.
-FLUX_SPACE: Final = LatentSpace("flux", channels=16, factor=8, scaling=0.3611, shift=0.1159)
 
 
 def _defaults(side: int, guidance: float = 0.0) -> dict[str, Any]:
@@ -24,28 +22,12 @@ def _defaults(side: int, guidance: float = 0.0) -> dict[str, Any]:
 
 _REPO: Final = "Comfy-Org/z_image_turbo"
 _REQUIREMENTS: Final = (
-    Requirement(
-        id="diffusion",
-        label="Diffusion model",
-        category="diffusion_models",
-        role=Role.DIFFUSION_MODEL,
-        files=(
-            RequiredFile(
-                _REPO,
-                "split_files/diffusion_models/z_image_turbo_bf16.safetensors",
-                "z_image_turbo_bf16.safetensors",
-            ),
-        ),
-        size_bytes=12_310_000_000,
+    weights(
+        Role.DIFFUSION_MODEL,
+        split_file(Role.DIFFUSION_MODEL, _REPO, "z_image_turbo_bf16.safetensors"),
+        12_310_000_000,
     ),
-    Requirement(
-        id="vae",
-        label="VAE",
-        category="vae",
-        role=Role.VAE,
-        files=(RequiredFile(_REPO, "split_files/vae/ae.safetensors", "ae.safetensors"),),
-        size_bytes=335_000_000,
-    ),
+    flux_vae(),
     *qwen3_4b(_REPO),
 )
 
@@ -53,8 +35,8 @@ RULES: Final = FamilyRules(
     name="z-image",
     label="Z-Image",
     vae_family="autoencoder-kl",
-    latent_channels=FLUX_SPACE.channels,
-    vae_names=("ae", "flux"),
+    latent_channels=FLUX.channels,
+    vae_words=FLUX.words,
     text_encoders=(EncoderNeed("qwen3"),),
     defaults=MappingProxyType(
         # The demo is not distilled: a little guidance makes its outlines firmer.
@@ -91,7 +73,7 @@ def workload(size: PassSize) -> Workload:
 
 Z_IMAGE: Final = ModelFamily(
     rules=RULES,
-    space=FLUX_SPACE,
+    space=FLUX,
     table=lambda _: FlowTable(3.0),
     size_multiple=16,
     runtime="inline_core.families.z_image.components",

@@ -183,6 +183,11 @@ def flux_table(mu: float, size: int = FLUX_SIZE) -> FlowTable:
     return FlowTable(math.exp(mu), size=size)
 
 
+def size_for(steps: int) -> int:
+    """The size near FLUX_SIZE that `steps` divides: every n-th entry is exactly at its share."""
+    return steps * max(1, round(FLUX_SIZE / steps))
+
+
 def terminal_stretch(shift: float, steps: int, terminal: float) -> float:
     """The stretch with which the last sigma of `steps` even steps, before 0, is `terminal`.
 

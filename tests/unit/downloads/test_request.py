@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from inline_core.downloads.request import destinations, want_file, want_requirement
 from inline_core.errors import Forbidden, InvalidRequest
 from inline_core.families.registry import FAMILIES
+from inline_core.loading.component import Role
 from inline_core.loading.rules import CATEGORIES
+from inline_core.sampling.family import ModelFamily
 
 REPO = "team/model"
 
@@ -113,6 +116,20 @@ def test_every_requirement_of_every_family_may_be_downloaded() -> None:
             folders = {file.name.rpartition("/")[0] for file in requirement.files}
             assert len(folders) == 1
             assert requirement.size_bytes > 0
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
+def test_what_a_family_requires_is_all_it_needs(family: ModelFamily) -> None:
+    required = [item for item in family.rules.requirements if item.role is not None]
+    inside = {item.category for item in required} & {"checkpoints"}
+    roles = Counter(item.role for item in required)
+    assert roles[Role.DIFFUSION_MODEL] == 1
+    if inside:
+        return  # one file with everything but tokenizers
+    assert roles[Role.VAE] == 1
+    assert roles[Role.TEXT_ENCODER] == len(family.rules.text_encoders)
+    names = [file.name for item in family.rules.requirements for file in item.files]
+    assert any(name.endswith("tokenizer.json") for name in names)
 
 
 def test_links_within_the_folder_are_followed_and_no_others(tmp_path: Path) -> None:

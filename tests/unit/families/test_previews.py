@@ -19,11 +19,12 @@ from inline_core.devices.placement import Placement
 from inline_core.engine.render import TorchRender
 from inline_core.errors import ModelFileInvalid, NotFinite
 from inline_core.families import previews
+from inline_core.families.autoencoders.kl_spaces import FLUX as FLUX_SPACE
+from inline_core.families.autoencoders.kl_spaces import SD15, SDXL
 from inline_core.families.autoencoders.tiny import TinyDecoder, load_tiny
 from inline_core.families.demand import describe
 from inline_core.families.previews import TinyFiles, careful
 from inline_core.families.registry import open_catalog
-from inline_core.families.z_image.family import FLUX_SPACE
 from inline_core.loading.component import Role
 from inline_core.loading.files import open_weights
 from inline_core.loading.stream import LoadPlan
@@ -148,6 +149,16 @@ def test_where_several_fit_the_name_breaks_the_tie(tmp_path: Path) -> None:
     assert fitting(tmp_path) == "plain.safetensors"
     save_file(state, tmp_path / "z.safetensors", {"modelspec.title": "TAEF1 for FLUX.1"})
     assert fitting(tmp_path) == "z.safetensors"
+
+
+def test_the_tiny_autoencoders_of_sd_are_told_apart(tmp_path: Path) -> None:
+    state = autoencoder(latent_channels=4).state_dict()
+    for name in ("a-taesdxl", "b-taesd"):
+        save_file(state, tmp_path / f"{name}.safetensors")
+    files = TinyFiles([tmp_path])
+    found = {space.name: files.fitting(space) for space in (SD15, SDXL)}
+    names = {space: file and file.name for space, file in found.items()}
+    assert names == {"sd15": "b-taesd.safetensors", "sdxl": "a-taesdxl.safetensors"}
 
 
 def test_a_file_that_changes_is_looked_at_again(tmp_path: Path) -> None:

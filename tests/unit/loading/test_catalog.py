@@ -299,6 +299,16 @@ def test_a_text_encoder_without_a_tokenizer(tmp_path: Path) -> None:
     assert found.tokenizer_for(encoder) == tmp_path / "text_encoders/q.tokenizer"
 
 
+def test_the_tokenizer_beside_a_folder(models: Path) -> None:
+    encoder = models / "text_encoders/qwen"
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (encoder / name).unlink()
+    tiny.tokenizer().save_pretrained(models / "text_encoders/qwen.tokenizer")
+    found = catalog(models)
+    place = found.tokenizer_for(found.find(TEXT, "qwen"))
+    assert place == models / "text_encoders/qwen.tokenizer"
+
+
 def test_variant_defaults_follow_the_model(models: Path) -> None:
     found = catalog(models)
     assert found.variant_defaults(Z, "z.safetensors")["width"] == 128

@@ -12,9 +12,10 @@ from torch.profiler import ProfilerActivity, profile
 from inline_core.devices.budget import Demand
 from inline_core.devices.ladder import make_plan
 from inline_core.families.autoencoders.kl import VaeRuntime
+from inline_core.families.autoencoders.kl_spaces import FLUX as FLUX_SPACE
 from inline_core.families.text_encoders.loaded import TextEncoder
 from inline_core.families.z_image.denoise import ZImageDenoiser
-from inline_core.families.z_image.family import FLUX_SPACE, workload
+from inline_core.families.z_image.family import workload
 from inline_core.families.z_image.text import EncodedPrompt, encode_prompt
 from inline_core.loading.interruption import Interruption
 from inline_core.sampling.family import PassSize

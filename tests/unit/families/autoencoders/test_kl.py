@@ -12,7 +12,7 @@ from diffusers.loaders.single_file_utils import convert_ldm_vae_checkpoint
 from inline_core.errors import ModelFileInvalid, NotFinite
 from inline_core.families.autoencoders.kl import VaeRuntime, load_vae, vae_config
 from inline_core.families.autoencoders.kl_keys import vae_sources
-from inline_core.families.z_image.family import FLUX_SPACE
+from inline_core.families.autoencoders.kl_spaces import FLUX as FLUX_SPACE
 from tests import tiny
 from tests.plans import plan_of, plan_of_shapes
 
