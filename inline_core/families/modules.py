@@ -474,6 +474,7 @@ def _check_job(job: SampleJob, family: ModelFamily, *, takes_guidance: bool) -> 
             "cfg, and leave the Guidance Input node out"
         )
         raise InvalidParam(message, param="guidance")
+    family.check_variant(job.model)
     check_references(job, family)
     latent, multiple = job.latent, family.size_multiple
     for name, value in (("width", latent.width), ("height", latent.height)):

@@ -70,12 +70,6 @@ class Components(Protocol):
         Raises: ModelFileMissing, ModelFileInvalid.
         """
 
-    def companions(self, model: ComponentRef) -> tuple[ComponentRef, ComponentRef]:
-        """The VAE and the text encoder that fit a diffusion model.
-
-        Raises: ModelFileMissing, ModelFileInvalid.
-        """
-
     def companion(self, role: Role, model: ComponentRef) -> ComponentRef:
         """The component of another role that fits a diffusion model.
 

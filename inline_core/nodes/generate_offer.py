@@ -168,22 +168,40 @@ class _Run:
     def _parts(
         self, ctx: NodeContext, inputs: Mapping[str, Any], params: Mapping[str, Any]
     ) -> Parts:
-        offer = self.offer
-        wired = (inputs.get("model"), inputs.get("vae"), inputs.get("text_encoder"))
+        model = inputs.get("model") or self._found(ctx, params)
+        if model.family != self.family.name:
+            label = self.family.rules.label
+            message = f"{model.name} is {model.family}; the node {self.offer.title} needs {label}"
+            raise InvalidParam(message, port="model")
+        model = self._of_variant(model, str(params.get("variant") or ""))
+        self.family.check_variant(model)
+        wired = (inputs.get("vae"), inputs.get("text_encoder"))
         encoders = [str(params.get(key) or "") for key in _ENCODER_PARAMS]
-        names = (str(params["model"] or ""), str(params["vae"] or ""), encoders[0])
-        preferred = str(params.get("variant") or (offer.variants[0] if offer.variants else ""))
-        model, vae, encoder = parts_of(
-            ctx, self.family.name, wired, names, preferred, tuple(encoders[1:])
-        )
-        told = str(params.get("variant") or offer.assumed)
+        return parts_of(ctx, model, wired, str(params["vae"] or ""), encoders)
+
+    def _found(self, ctx: NodeContext, params: Mapping[str, Any]) -> ComponentRef:
+        """The model that is picked, or the best one of the variant that is wanted."""
+        offer = self.offer
+        wanted = str(params.get("variant") or (offer.variants[0] if offer.variants else ""))
+        of = next((told.of for told in offer.told if told.value == wanted), "")
+        name, family = str(params["model"] or ""), self.family.name
+        return ctx.components.find(Role.DIFFUSION_MODEL, name, family=family, variant=of or wanted)
+
+    def _of_variant(self, model: ComponentRef, picked: str) -> ComponentRef:
+        """The model as the variant that the user says it is.  Raises: InvalidParam."""
+        offer, label = self.offer, self.family.rules.label
+        of = next((told.of for told in offer.told if told.value == picked), "")
+        if of and model.variant not in {"", of, picked}:
+            message = f"{model.name} is {label} {model.variant}, not {picked}: pick another model"
+            raise InvalidParam(f"{message} or variant", param="variant")
+        told = picked or offer.assumed
         if offer.variants and model.variant and model.variant not in (*offer.variants, told):
             message = (
-                f"{model.name} is {self.family.rules.label} {model.variant}; {offer.title} needs "
+                f"{model.name} is {label} {model.variant}; {offer.title} needs "
                 f"{' or '.join(offer.variants)}: pick another model or another node"
             )
             raise InvalidParam(message, param="model")
-        return (replace(model, variant=told) if told else model), vae, encoder
+        return replace(model, variant=told) if told else model
 
     def _conditioning(
         self, parts: Parts, params: Mapping[str, Any], usual: Mapping[str, Any], prompt: str
@@ -367,7 +385,7 @@ class _Start:
             return picture.width, picture.height
         for name in ("width", "height"):
             value = int(self.params[name])
-            if not value and positive.references:
+            if not value and positive.references and self.offer.sized_by_reference:
                 value = int(getattr(positive.references[0], name))
             value = value or int(self.usual[name])
             sides.append(snapped(self.ctx, name, value, multiple))

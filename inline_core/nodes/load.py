@@ -54,8 +54,19 @@ def checkpoint(
     best one there is.  Raises: ModelFileMissing, ModelFileInvalid.
     """
     model = ctx.components.find(Role.CHECKPOINT, file)
-    vae, text_encoder = ctx.components.companions(model)
-    return model, vae, text_encoder
+    return model, vae_for(ctx, model), ctx.components.encoders_for(model)
+
+
+def vae_for(ctx: NodeContext, model: ComponentRef) -> ComponentRef:
+    """The VAE that fits a model best, with a warning where it may be one of another family.
+
+    Raises: ModelFileMissing, ModelFileInvalid.
+    """
+    found = ctx.components.companion(Role.VAE, model)
+    doubt = ctx.components.doubt(model, found)
+    if doubt:
+        ctx.warn(doubt)
+    return found
 
 
 @node(

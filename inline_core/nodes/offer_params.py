@@ -46,8 +46,8 @@ def _words(offer: Offer) -> Iterator[ParamSpec]:
 def _sizes(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
     first = next(iter(family.rules.defaults.values()), {})
     least, most = offer.size
-    step = max(family.size_multiple, 8)
-    follows = "references" in offer.takes
+    step = offer.step or max(family.size_multiple, 8)
+    follows = "references" in offer.takes and offer.sized_by_reference
     if offer.output == "audio":
         yield _number("seconds", "Seconds (0 = from model)", 0.0, (0.0, _MOST_SECONDS, 0.5))
         return
@@ -71,12 +71,15 @@ def _sizes(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
 
 def _sampling(offer: Offer) -> Iterator[ParamSpec]:
     stated = offer.stated
+    steps, guidance = ("steps", "guidance") if offer.stated_by_variant else (None, None)
     if "steps" in stated:
-        yield _number("steps", "", int(stated["steps"]), (1, 200, 1))
+        yield _number("steps", "", int(stated["steps"]), (1, 200, 1), variant_default=steps)
     else:
         yield _number("steps", "Steps (0 = from model)", 0, (0, 200, 1))
     if "guidance" in stated:
-        yield _number("guidance", "Guidance (CFG)", stated["guidance"], (0.0, 30.0, 0.1))
+        span = (0.0, 30.0, 0.1)
+        scale = stated["guidance"]
+        yield _number("guidance", "Guidance (CFG)", scale, span, variant_default=guidance)
     elif offer.guidance != "none":
         yield _number("guidance", "Guidance (-1 = from model)", -1.0, (-1.0, 30.0, 0.1))
     if offer.guidance == "input":
@@ -100,7 +103,7 @@ def _sampling(offer: Offer) -> Iterator[ParamSpec]:
 
 def _files(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
     if offer.told:
-        told = tuple(Option(value, label) for value, label in offer.told)
+        told = tuple(Option(told.value, told.label) for told in offer.told)
         choices = (Option("", "From the file"), *told)
         yield ParamSpec(
             "variant", "Model variant", "select", "enum", "", options=choices, advanced=True

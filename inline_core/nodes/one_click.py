@@ -8,6 +8,7 @@ from dataclasses import replace
 from inline_core.loading.component import ComponentRef, LoraRef, Role
 from inline_core.media.values import Image, ImageBatch
 from inline_core.nodes.base import NodeContext
+from inline_core.nodes.load import vae_for
 from inline_core.sampling.values import Latent
 
 Parts = tuple[ComponentRef, ComponentRef, ComponentRef]
@@ -15,34 +16,26 @@ Parts = tuple[ComponentRef, ComponentRef, ComponentRef]
 
 def parts_of(
     ctx: NodeContext,
-    family: str,
-    wired: tuple[ComponentRef | None, ComponentRef | None, ComponentRef | None],
-    names: tuple[str, str, str],
-    variant: str = "",
-    others: Sequence[str] = (),
+    model: ComponentRef,
+    wired: tuple[ComponentRef | None, ComponentRef | None],
+    vae_name: str,
+    encoder_names: Sequence[str],
 ) -> Parts:
-    """Diffusion model, VAE and text encoder: what is wired, else named, else what fits best.
-
-    Of several diffusion models one of `variant` is preferred.  `others` name further text encoders.
-    """
-    model = wired[0] or ctx.components.find(
-        Role.DIFFUSION_MODEL, names[0], family=family, variant=variant
-    )
-    vae, text_encoder = wired[1], wired[2]
-    if vae is None and names[1]:
-        vae = ctx.components.find(Role.VAE, names[1], family=family)
+    """A model with its VAE and text encoder: what is wired, else named, else what fits best."""
+    vae, text_encoder = wired
+    if vae is None:
+        vae = (
+            ctx.components.find(Role.VAE, vae_name, family=model.family)
+            if vae_name
+            else vae_for(ctx, model)
+        )
     named = [
-        ctx.components.find(Role.TEXT_ENCODER, name, family=family)
-        for name in (names[2], *others)
+        ctx.components.find(Role.TEXT_ENCODER, name, family=model.family)
+        for name in encoder_names
         if name
     ]
     if text_encoder is None and named:
         text_encoder = replace(named[0], others=tuple(named[1:]))
-    if vae is None:
-        vae = ctx.components.companion(Role.VAE, model)
-        doubt = ctx.components.doubt(model, vae)
-        if doubt:
-            ctx.warn(doubt)
     return model, vae, ctx.components.encoders_for(model, text_encoder)
 
 

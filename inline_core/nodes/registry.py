@@ -12,8 +12,6 @@ from inline_core.nodes import (
     audio,
     conditioning,
     frames,
-    generate,
-    generate_flux2,
     image,
     image_batch,
     image_colour,
@@ -55,8 +53,6 @@ _BUILTIN: tuple[ModuleType, ...] = (
     conditioning,
     frames,
     patches,
-    generate,
-    generate_flux2,
     sigmas,
 )
 ENTRY_POINT_GROUP = "inline_core.nodes"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inline_core.devices.budget import Workload
-from inline_core.loading.component import Role
+from inline_core.errors import InvalidParam
+from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.rules import FamilyRules
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class ModelFamily:
     InvalidParam for a job that a model with these sizes cannot do; where prompts are read in
     another way for each variant (`prompts_by_variant`), they have it as option `variant`; where
     they name the length of what is made (`prompts_by_length`), they have it as option `seconds`.
+    `refused` are variants that this release cannot run, and why; see `check_variant`.
     `controlled` says that it takes ControlNets (see `families.controls`).  `offers` are its
     one-click nodes.  Of two families that could both be meant the one with the lower `rank` is.
     """
@@ -139,6 +141,7 @@ class ModelFamily:
     check: Callable[[SampleJob, Mapping[str, int]], None] = _any_job
     prompts_by_variant: bool = False
     prompts_by_length: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
     controlled: bool = False
     offers: tuple[Offer, ...] = ()
     rank: int = 100
@@ -147,6 +150,14 @@ class ModelFamily:
     def name(self) -> str:
         """The family's name in references, e.g. `z-image`."""
         return self.rules.name
+
+    def check_variant(self, model: ComponentRef) -> None:
+        """Raise InvalidParam for a model of a variant that this release cannot run."""
+        why = self.refused.get(model.variant)
+        if why is not None:
+            label = f"{self.rules.label} {model.variant}"
+            message = f"{model.name} is {label}, which is not available in this release, as {why}"
+            raise InvalidParam(message, param="variant", details={"model": model.name})
 
 
 @dataclass(slots=True, eq=False)

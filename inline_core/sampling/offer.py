@@ -54,6 +54,18 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """A variant that the user may say a model is, as files of it do not tell.
+
+    `of` is what its files tell ("": nothing that rules it out).
+    """
+
+    value: str
+    label: str
+    of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Absent:
     """A port or a param that clients know and this release cannot serve: refused, not ignored.
 
@@ -72,16 +84,18 @@ class Offer:
 
     `type` and `title` are those of the node.  `variants` are the variants of the diffusion model it
     is for, the first being preferred (none: all); `told` are variants that the user may pick where
-    files do not tell, as (value, label), and `assumed` the one that holds without a pick.
+    files do not tell, and `assumed` is the one that holds without a pick.
     `guidance` says whether that param is the scale of classifier-free guidance (`cfg`, 1: none),
     what is added to 1 for that scale (`above_one`, 0: none), or an input of the model (`input`),
     which then has `cfg` as a param too.  `negative` adds a negative prompt.
     Steps, guidance, sizes and frames come from `FamilyRules.defaults`, by variant; `sampler` and
-    `scheduler` are the usual ones.  `size` is the smallest and largest side.
+    `scheduler` are the usual ones.  `size` is the smallest and largest side, `step` that of its
+    param (0: the multiple of the family); with `sized_by_reference` 0 is that of the first picture.
     `reference` brings a reference image to the size the VAE gets, `picture` to the one the text
     encoder gets (None: it looks at none); at most `references` are taken.  `choices` are further
     params.  `fps` of a video is a param where `fps_free`, else fixed.  `stated` are steps and
-    guidance that the node states as numbers of its own, where they are not left to the model;
+    guidance that the node states as numbers of its own, where they are not left to the model
+    (`stated_by_variant`: clients take those of the picked model instead);
     `absent` is what it knows and refuses, and `idle` are params that only matter with that.
     With `experts` a second model may be picked, which is used below `boundary` (a sigma).
     `guided` are patches that the model gets when it is guided, `options` what its text encoder is
@@ -93,13 +107,15 @@ class Offer:
     output: Output = "image"
     takes: tuple[Takes, ...] = ()
     variants: tuple[str, ...] = ()
-    told: tuple[tuple[str, str], ...] = ()
+    told: tuple[Told, ...] = ()
     assumed: str = ""
     guidance: Literal["cfg", "above_one", "input", "none"] = "cfg"
     negative: bool = True
     sampler: str = "euler"
     scheduler: str = "simple"
     size: tuple[int, int] = (64, 4096)
+    step: int = 0
+    sized_by_reference: bool = True
     references: int = 0
     reference: Resize = unchanged
     picture: Resize | None = None
@@ -108,6 +124,7 @@ class Offer:
     fps_free: bool = False
     usual: Mapping[str, Any] = field(default_factory=dict)
     stated: Mapping[str, float] = field(default_factory=dict)
+    stated_by_variant: bool = False
     absent: tuple[Absent, ...] = ()
     idle: tuple[Choice, ...] = ()
     guided: tuple[Patch, ...] = ()

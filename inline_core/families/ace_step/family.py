@@ -14,7 +14,7 @@ from inline_core.loading.rules import EncoderNeed, FamilyRules, Sizes
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor, SoundSpace
 from inline_core.sampling.footprint import sound_workload
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.offer import Choice, Offer
+from inline_core.sampling.offer import Choice, Offer, Told
 from inline_core.sampling.patches import ProjectGuidance
 from inline_core.sampling.sigmas.tables import FlowTable
 
@@ -142,7 +142,7 @@ ACE_STEP: Final = ModelFamily(
             "ACE-Step 1.5 Music",
             output="audio",
             variants=("1.5",),
-            told=(("turbo", "Turbo (8 steps)"), ("base", "Base or SFT")),
+            told=(Told("turbo", "Turbo (8 steps)"), Told("base", "Base or SFT")),
             assumed="turbo",
             choices=_CHOICES,
             guided=(ProjectGuidance(),),

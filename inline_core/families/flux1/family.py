@@ -16,7 +16,7 @@ from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.offer import Offer
+from inline_core.sampling.offer import Offer, Told
 from inline_core.sampling.sigmas.tables import FlowTable, flux_mu, flux_table, size_for
 
 DEV: Final = "dev"
@@ -153,7 +153,7 @@ FLUX_1: Final = ModelFamily(
             "FLUX.1",
             takes=("image", "mask"),
             variants=(DEV, SCHNELL),
-            told=((KREA, "Krea"),),
+            told=(Told(KREA, "Krea", DEV),),
             guidance="input",
         ),
         Offer(

@@ -7,17 +7,20 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
+from inline_core.families.flux2.references import as_reference
 from inline_core.families.published import qwen3_4b, split_file, weights
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
+from inline_core.sampling.offer import Absent, Choice, Offer, Told
 from inline_core.sampling.sigmas.published import flux2_mu
 from inline_core.sampling.sigmas.tables import FlowTable, flux_table, size_for
 
 # Patches of 2 x 2 latents of the VAE, normalised by the statistics in its file.
 FLUX_2_SPACE: Final = LatentSpace("flux2", channels=128, factor=16, scaling=1.0, shift=0.0)
 _VAE_CHANNELS: Final = 32
+_REFERENCES: Final = 10  # as many as its makers take
 
 
 def _defaults(steps: int, guidance: float) -> dict[str, Any]:
@@ -105,6 +108,38 @@ FLUX_2: Final = ModelFamily(
     workload=workload,
     guidance_input="guidance_embeds",
     looks_at_references=True,
+    refused=MappingProxyType(
+        {
+            "dev": "it reads its prompts with Mistral",
+            "klein-9b-kv": "it keeps what it knows of reference images",
+        }
+    ),
+    offers=(
+        Offer(
+            "black-forest-labs/flux-2",
+            "FLUX.2",
+            takes=("references",),
+            told=(
+                Told("klein-4b", "FLUX.2 Klein 4B", "klein-4b"),
+                Told("klein-4b-base", "FLUX.2 Klein 4B Base", "klein-4b"),
+                Told("klein-9b", "FLUX.2 Klein 9B", "klein-9b"),
+                Told("klein-9b-base", "FLUX.2 Klein 9B Base", "klein-9b"),
+                Told("klein-9b-kv", "FLUX.2 Klein 9B KV", "klein-9b"),
+                Told("dev", "FLUX.2 dev", "dev"),
+            ),
+            size=(256, 2048),
+            step=64,
+            sized_by_reference=False,
+            references=_REFERENCES,
+            reference=as_reference,
+            absent=(
+                Absent("control_image", "Structure map", kind="control"),
+                Absent("character", "Character", kind="character"),
+                Absent("controlnet", "ControlNet", category="controlnet"),
+            ),
+            idle=(Choice("control_strength", 0.75, "Control strength", 0.0, 2.0, 0.05),),
+        ),
+    ),
     rank=1,
 )
 FAMILIES: Final = (FLUX_2,)

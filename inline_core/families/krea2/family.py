@@ -98,6 +98,7 @@ def _offer(variant: str, title: str, steps: int, guidance: float) -> Offer:
         assumed=variant,
         guidance="above_one",
         size=(256, 2048),
+        step=64,
         stated={"steps": steps, "guidance": guidance},
         absent=_ABSENT,
         idle=(Choice("control_strength", 1.0, "Control strength", 0.0, 2.0, 0.05),),

@@ -22,15 +22,15 @@ from inline_core.loading.rules import (
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import decode_values, encoder_values, tiled_decode_values
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.offer import Choice, Offer
+from inline_core.sampling.offer import Choice, Offer, Told
 from inline_core.sampling.sigmas.tables import EpsTable
 
 INPAINT: Final = "inpaint"
 V, V_ZSNR, NOISE = "v", "v-zsnr", "eps"
 TOLD: Final = (
-    (NOISE, "Predicts noise (eps)"),
-    (V, "Predicts v"),
-    (V_ZSNR, "Predicts v, zero terminal SNR"),
+    Told(NOISE, "Predicts noise (eps)"),
+    Told(V, "Predicts v"),
+    Told(V_ZSNR, "Predicts v, zero terminal SNR"),
 )
 _INPAINT_CHANNELS: Final = 9
 _EDIT_CHANNELS: Final = 8

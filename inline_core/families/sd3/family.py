@@ -15,7 +15,7 @@ from inline_core.loading.rules import EncoderNeed, FamilyRules, Sizes
 from inline_core.sampling.family import ModelFamily, PassSize
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.offer import Offer
+from inline_core.sampling.offer import Offer, Told
 from inline_core.sampling.sigmas.tables import FlowTable
 
 _SHIFT: Final = 3.0  # of the published scheduler
@@ -116,7 +116,7 @@ SD3: Final = ModelFamily(
             "stabilityai/stable-diffusion-3",
             "Stable Diffusion 3.5",
             takes=("image", "mask"),
-            told=((_TURBO, "3.5 Large Turbo"),),
+            told=(Told(_TURBO, "3.5 Large Turbo", "3.5-large"),),
             # What the pipeline lays its steps out with.
             scheduler="normal",
         ),

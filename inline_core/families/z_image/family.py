@@ -12,6 +12,7 @@ from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import ModelFamily, PassSize
 from inline_core.sampling.footprint import picture_workload
+from inline_core.sampling.offer import Absent, Choice, Offer
 from inline_core.sampling.sigmas.tables import FlowTable
 
 
@@ -78,6 +79,24 @@ Z_IMAGE: Final = ModelFamily(
     size_multiple=16,
     runtime="inline_core.families.z_image.components",
     workload=workload,
+    offers=(
+        Offer(
+            "alibaba/z-image-turbo",
+            "Z-Image Turbo",
+            takes=("image", "mask"),
+            guidance="above_one",
+            step=64,
+            stated={"steps": 8, "guidance": 0.0},
+            stated_by_variant=True,
+            absent=(
+                Absent("control_image", "Control", kind="control"),
+                Absent("controlnet", "ControlNet", category="controlnet"),
+            ),
+            idle=(
+                Choice("controlnet_conditioning_scale", 1.0, "Control strength", 0.0, 2.0, 0.05),
+            ),
+        ),
+    ),
     rank=0,
 )
 FAMILIES: Final = (Z_IMAGE,)

@@ -20,7 +20,7 @@ from inline_core.errors import InvalidParam
 from inline_core.families.flux2.family import FLUX_2
 from inline_core.families.registry import open_catalog
 from inline_core.loading.component import Role
-from inline_core.nodes.generate_flux2 import _of_variant
+from inline_core.nodes.generate_offer import _Run
 from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.sigmas.schedules import sigmas_for
@@ -298,6 +298,12 @@ def test_what_cannot_be_is_refused(
     assert message in refused(flux_server, one_click(**params))["message"]
 
 
+def test_a_wired_model_of_another_family_is_refused(flux_server: LiveServer) -> None:
+    other = {"id": "z", "type": "load/diffusion-model", "params": {"file": "z.safetensors"}}
+    error = refused(flux_server, one_click({"model": edge("z", "model")}, [other]))
+    assert error["message"] == "z.safetensors is z-image; the node FLUX.2 needs FLUX.2"
+
+
 def source(server: LiveServer, node: str, picture: Any) -> dict[str, Any]:
     """An input node with an uploaded picture."""
     buffer = io.BytesIO()
@@ -392,7 +398,7 @@ def test_references_of_one_size_share_passes_and_others_do_not() -> None:
 def test_structure_maps_are_refused(flux_server: LiveServer) -> None:
     shown = source(flux_server, "i", noise_picture(64, 64, 3))
     error = refused(flux_server, one_click({"control_image": edge("i", "image")}, [shown]))
-    assert "ControlNet is not available" in error["message"]
+    assert "Structure map is not available" in error["message"]
 
 
 def test_a_guidance_input_is_for_models_that_have_one(
@@ -462,5 +468,5 @@ def test_a_variant_picks_its_model(tmp_path: Path) -> None:
     ] * 2
     small = catalog.find(Role.DIFFUSION_MODEL, "b.safetensors")
     assert catalog.defaults_of(small)["steps"] == 4
-    with pytest.raises(InvalidParam, match=r"b.safetensors is klein-4b, not klein-9b-base"):
-        _of_variant(small, "klein-9b-base")
+    with pytest.raises(InvalidParam, match=r"b.safetensors is FLUX.2 klein-4b, not klein-9b-base"):
+        _Run(FLUX_2, FLUX_2.offers[0])._of_variant(small, "klein-9b-base")

@@ -1,12 +1,12 @@
-"""Reference images of FLUX.2: brought to a size that the model looks at."""
+"""Reference images of FLUX.2: brought to a size that the model looks at.
+
+Never imports numpy itself: families are known without the libraries of the runtime.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Final
-
-import numpy as np
-from PIL import Image as PillowImage
 
 from inline_core.errors import InvalidParam
 from inline_core.media.values import Image
@@ -22,6 +22,9 @@ def as_reference(image: Image) -> Image:
 
     Raises: InvalidParam if it is too small or too long.
     """
+    import numpy as np
+    from PIL import Image as PillowImage
+
     width, height = image.width, image.height
     if min(width, height) < LEAST_SIDE or max(width, height) > LONGEST * min(width, height):
         message = (
