@@ -116,7 +116,7 @@ class TorchRender:
         """
         modules = self._ready().modules
         ctx.check_cancelled()
-        modules.check_encoder(conditioning.encoder)
+        modules.prompts.check_encoder(conditioning.encoder)
 
     def sample(self, job: SampleJob, ctx: NodeContext) -> SampleResult:
         """Denoise one job together with others.

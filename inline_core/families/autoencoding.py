@@ -9,16 +9,15 @@ import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from inline_core.devices.placement import BYTES_PER_VALUE, Dtype
-from inline_core.devices.policy import DevicePolicy
+from inline_core.devices.placement import Dtype, Placement
 from inline_core.errors import NotFinite
-from inline_core.families.demand import Opened, OpenedFiles, decoder_channels
+from inline_core.families.demand import Opened, decoder_channels
+from inline_core.families.leasing import Leasing
 from inline_core.families.registry import AUTOENCODERS, family_decoding, space_with
 from inline_core.loading.component import ComponentRef
-from inline_core.loading.pool import ComponentPool, Lease
-from inline_core.loading.stream import LoadPlan
+from inline_core.loading.pool import Lease
 from inline_core.sampling.footprint import decode_values, sound_decode_values
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ LOWVRAM_PIXELS: Final = 768 * 768
 _PICTURE: Final = 3  # axes of a picture's array; a video has one more
 
 Check = Callable[[], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,15 +49,11 @@ class Autoencoders:
 
     def __init__(
         self,
-        opened: OpenedFiles,
-        pool: ComponentPool,
-        policy: DevicePolicy,
+        leasing: Leasing,
         learn: Callable[[ComponentRef, Tensor, NDArray[np.uint8]], None],
     ) -> None:
         """`learn` is told each picture with its normalised latents, for previews."""
-        self._opened = opened
-        self._pool = pool
-        self._policy = policy
+        self._leasing = leasing
         self._learn = learn
 
     def lease(self, vae: ComponentRef, check: Check, dtype: Dtype | None = None) -> Lease[Any]:
@@ -65,16 +61,14 @@ class Autoencoders:
 
         Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory.
         """
-        opened = self._opened.open(vae)
+        opened = self._leasing.opened.open(vae)
         space = family_decoding(vae, channels=_channels(opened)).space
-        placement = self._policy.place_vae(opened.weights)
+        placement = self._placement(vae)
         if dtype is not None:
             placement = replace(placement, dtype=dtype)
-        plan = LoadPlan(opened.files, opened.identity, placement, vae.name, check)
+        plan = self._leasing.plan(vae, placement, check)
         runtime = importlib.import_module(AUTOENCODERS[vae.family])
-        size = self._policy.size_of(placement, opened.weights)
-        key = (vae.path, vae.part, vae.stamp, placement.key)
-        return self._pool.lease(key, vae.name, size, lambda: runtime.load_vae(plan, space))
+        return self._leasing.lease(vae, plan, lambda plan: runtime.load_vae(plan, space))
 
     def decode(
         self, vae: ComponentRef, latent: Latent, samples: Tensor, check: Check, *, tiled: bool
@@ -86,14 +80,14 @@ class Autoencoders:
         (`float32`).  Raises: NotFinite, ModelFileInvalid for latents of another space.
         """
         tiled = tiled or self._must_tile(vae, latent.width, latent.height, latent.frames)
-        special = ("tiled",) if tiled else ()
-        try:
-            pixels = self._decode_once(vae, latent, samples, check, tiled=tiled, dtype=None)
-        except NotFinite:
-            if self._policy.place_vae(self._opened.open(vae).weights).dtype == "float32":
-                raise
-            pixels = self._decode_once(vae, latent, samples, check, tiled=tiled, dtype="float32")
-            special = (*special, "float32")
+        space = family_decoding(vae, latent.space).space
+
+        def decode(runtime: Any) -> NDArray[np.uint8]:
+            named = runtime.in_space(space if latent.normalised else None)
+            pixels: NDArray[np.uint8] = named.decode(samples, tiled=tiled)
+            return pixels
+
+        pixels, special = self._decoded(vae, check, decode, tiled=tiled)
         if pixels.ndim == _PICTURE and latent.normalised:
             self._learn(vae, samples, pixels)
         return pixels, special
@@ -107,44 +101,39 @@ class Autoencoders:
         Raises: NotFinite, ModelFileInvalid for latents of another space.
         """
         tiled = tiled or self._must_tile_sound(vae, latent.frames)
-        special = ("tiled",) if tiled else ()
-        try:
-            sound, rate = self._sound_once(vae, samples, check, tiled=tiled, dtype=None)
-        except NotFinite:
-            if self._policy.place_vae(self._opened.open(vae).weights).dtype == "float32":
-                raise
-            sound, rate = self._sound_once(vae, samples, check, tiled=tiled, dtype="float32")
-            special = (*special, "float32")
-        return sound, rate, special
 
-    def _sound_once(
-        self, vae: ComponentRef, samples: Tensor, check: Check, *, tiled: bool, dtype: Dtype | None
-    ) -> tuple[NDArray[np.float32], int]:
-        with self.lease(vae, check, dtype) as runtime, runtime.interruption.asking(check):
+        def decode(runtime: Any) -> tuple[NDArray[np.float32], int]:
             return runtime.decode_sound(samples, tiled=tiled), runtime.sample_rate_hz
 
-    def _must_tile_sound(self, vae: ComponentRef, frames: int) -> bool:
-        opened = self._opened.open(vae)
-        each = math.prod(opened.identity.config.get("downsampling_ratios") or (1,))
-        return self._is_too_large(
-            opened, sound_decode_values(frames * each, decoder_channels(opened))
-        )
+        (sound, rate), special = self._decoded(vae, check, decode, tiled=tiled)
+        return sound, rate, special
 
-    def _decode_once(
-        self,
-        vae: ComponentRef,
-        latent: Latent,
-        samples: Tensor,
-        check: Check,
-        *,
-        tiled: bool,
-        dtype: Dtype | None,
-    ) -> NDArray[np.uint8]:
-        space = family_decoding(vae, latent.space).space
+    def _decoded(
+        self, vae: ComponentRef, check: Check, decode: Callable[[Any], T], *, tiled: bool
+    ) -> tuple[T, tuple[str, ...]]:
+        """What `decode` makes with the leased VAE; what gave NaN is done once more in float32."""
+        special = ("tiled",) if tiled else ()
+        try:
+            return self._once(vae, check, decode, None), special
+        except NotFinite:
+            if self._placement(vae).dtype == "float32":
+                raise
+        return self._once(vae, check, decode, "float32"), (*special, "float32")
+
+    def _placement(self, vae: ComponentRef) -> Placement:
+        return self._leasing.policy.place_vae(self._leasing.opened.open(vae).weights)
+
+    def _once(
+        self, vae: ComponentRef, check: Check, decode: Callable[[Any], T], dtype: Dtype | None
+    ) -> T:
         with self.lease(vae, check, dtype) as runtime, runtime.interruption.asking(check):
-            named = runtime.in_space(space if latent.normalised else None)
-            pixels: NDArray[np.uint8] = named.decode(samples, tiled=tiled)
-        return pixels
+            return decode(runtime)
+
+    def _must_tile_sound(self, vae: ComponentRef, frames: int) -> bool:
+        opened = self._leasing.opened.open(vae)
+        each = math.prod(opened.identity.config.get("downsampling_ratios") or (1,))
+        values = sound_decode_values(frames * each, decoder_channels(opened))
+        return self._leasing.lacks_room(self._placement(vae), values)
 
     def encode(
         self, vae: ComponentRef, pixels: NDArray[Any], check: Check, *, tiled: bool
@@ -164,22 +153,14 @@ class Autoencoders:
                 samples = named.encode(pixels, tiled=tiled)
         if scale is None:
             return EncodedPixels(samples, vae.family, normalised=False)
-        channels = _channels(self._opened.open(vae))
+        channels = _channels(self._leasing.opened.open(vae))
         return EncodedPixels(samples, space_with(vae, scale, channels), normalised=True)
 
     def _must_tile(self, vae: ComponentRef, width: int, height: int, frames: int) -> bool:
-        opened = self._opened.open(vae)
+        opened = self._leasing.opened.open(vae)
         values = decode_values(width, height, decoder_channels(opened), frames)
-        small = self._policy.profile == "lowvram" and width * height > LOWVRAM_PIXELS
-        return small or self._is_too_large(opened, values)
-
-    def _is_too_large(self, opened: Opened, values: int) -> bool:
-        """Say whether so many values beside a VAE are more than there is room for."""
-        placement = self._policy.place_vae(opened.weights)
-        room = self._policy.room(self._pool.held())
-        on_host = placement.device == "cpu" or self._policy.machine.kind != "cuda"
-        free = room.host_bytes if on_host else room.device_bytes
-        return values * BYTES_PER_VALUE[placement.dtype] > free
+        small = self._leasing.policy.profile == "lowvram" and width * height > LOWVRAM_PIXELS
+        return small or self._leasing.lacks_room(self._placement(vae), values)
 
 
 def _channels(opened: Opened) -> int | None:

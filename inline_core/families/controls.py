@@ -13,12 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from inline_core.devices.placement import Placement
-from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import InvalidParam
-from inline_core.families.demand import OpenedFiles
+from inline_core.families.leasing import Leasing
 from inline_core.loading.component import ComponentRef
-from inline_core.loading.pool import ComponentPool
-from inline_core.loading.stream import LoadPlan
 from inline_core.sampling.family import ModelFamily
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.sigmas.tables import SigmaTable
@@ -52,10 +49,8 @@ class LoadedControl:
 class ControlNets:
     """Loads ControlNets for jobs."""
 
-    def __init__(self, opened: OpenedFiles, pool: ComponentPool, policy: DevicePolicy) -> None:
-        self._opened = opened
-        self._pool = pool
-        self._policy = policy
+    def __init__(self, leasing: Leasing) -> None:
+        self._leasing = leasing
 
     def check(self, job: SampleJob, family: ModelFamily) -> None:
         """Raise InvalidParam for ControlNets that the model of a job cannot use."""
@@ -66,10 +61,10 @@ class ControlNets:
                     f"{reference.name} out"
                 )
                 raise InvalidParam(message, port="positive")
-            needs = self._opened.open(job.model).identity.geometry.get(_WIDTH)
-            has = self._opened.open(reference).identity.geometry.get(_WIDTH)
+            needs = self._leasing.opened.open(job.model).identity.geometry.get(_WIDTH)
+            has = self._leasing.opened.open(reference).identity.geometry.get(_WIDTH)
             if reference.family != family.name or (needs and has and needs != has):
-                what = self._opened.open(reference).identity.in_words()
+                what = self._leasing.opened.open(reference).identity.in_words()
                 message = (
                     f"{reference.name} is {what}; {job.model.name} ({family.rules.label}) needs a "
                     "ControlNet that was made for it"
@@ -89,13 +84,14 @@ class ControlNets:
         Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory, RunCancelled.
         """
         place = Placement(placement.device, placement.dtype)
+        runtime = importlib.import_module(family.runtime)
         networks: dict[ComponentRef, Any] = {}
         hints: dict[int, Tensor] = {}
         with contextlib.ExitStack() as leases:
             for reference in job.controls:
-                networks[reference] = leases.enter_context(
-                    self._lease(reference, family, place, check)
-                )
+                plan = self._leasing.plan(reference, place, check)
+                lease = self._leasing.lease(reference, plan, runtime.load_control)
+                networks[reference] = leases.enter_context(lease)
 
             def put(encoded: Any, conditioning: Conditioning | None) -> Any:
                 if encoded is None or conditioning is None or not conditioning.controls:
@@ -109,20 +105,6 @@ class ControlNets:
                 return replace(encoded, controls=tuple(loaded))
 
             return put, leases.pop_all().close
-
-    def _lease(
-        self,
-        reference: ComponentRef,
-        family: ModelFamily,
-        place: Placement,
-        check: Callable[[], None],
-    ) -> contextlib.AbstractContextManager[Any]:
-        opened = self._opened.open(reference)
-        plan = LoadPlan(opened.files, opened.identity, place, reference.name, check)
-        runtime = importlib.import_module(family.runtime)
-        size = self._policy.size_of(place, opened.weights)
-        key = (reference.path, reference.part, reference.stamp, place.key, "control")
-        return self._pool.lease(key, reference.name, size, lambda: runtime.load_control(plan))
 
 
 def _loaded(

@@ -9,16 +9,14 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from inline_core.devices.budget import Weights
 from inline_core.devices.ladder import Plan
 from inline_core.devices.placement import Placement
 from inline_core.devices.policy import DevicePolicy
-from inline_core.errors import InvalidParam, ModelFileInvalid, ModelFileMissing, NotFinite
+from inline_core.errors import InvalidParam, ModelFileInvalid, ModelFileMissing
 from inline_core.families.adapted import AdaptedDenoiser, SharedDenoiser
 from inline_core.families.attending import check_backend
 from inline_core.families.autoencoding import Autoencoders
@@ -28,40 +26,28 @@ from inline_core.families.demand import (
     does_not_fit,
     plan_of_job,
 )
-from inline_core.families.encoding import Encoders, prompt_key
 from inline_core.families.experts import ExpertPair, joined
+from inline_core.families.leasing import Leasing
 from inline_core.families.options import ModuleOptions
 from inline_core.families.previews import Previews
-from inline_core.families.prompt_cache import PromptCache
+from inline_core.families.prompts import Prompts, Reading
 from inline_core.families.provenance import adapter_facts, library_versions
 from inline_core.families.references import check_references, speed_suffix, with_references
 from inline_core.families.registry import (
-    TEXT_ENCODERS,
-    VISION_ENCODERS,
     family_of,
-    family_reading,
     table_of,
 )
-from inline_core.families.text_adapters import TextAdapters
 from inline_core.families.upscaling import Upscalers
-from inline_core.loading.adapters import MatchedAdapter, match_adapter
+from inline_core.loading.adapters import match_adapter
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef, Role
-from inline_core.loading.deltas import LoadedAdapter, load_adapter
 from inline_core.loading.hashes import FileHashes
-from inline_core.loading.pool import ComponentPool, Lease
+from inline_core.loading.pool import ComponentPool
 from inline_core.loading.stream import LoadPlan
 from inline_core.sampling.family import ModelFamily, Prepared
 from inline_core.sampling.guidance import needs_negative
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.values import Conditioning
-
-PROMPTS_KEPT: Final = 64
-PROMPT_BYTES_KEPT: Final = 128 * 1024 * 1024
-TOKENIZERS_KEPT: Final = 8
-
-Check = Callable[[], None]
-Phase = Callable[[str, float, str], None]
 
 
 class ModuleSource:
@@ -80,9 +66,10 @@ class ModuleSource:
         self._pool = pool
         self._policy = policy
         self._opened = OpenedFiles()
-        self._controls = ControlNets(self._opened, pool, policy)
+        self._leasing = Leasing(self._opened, pool, policy)
+        self._controls = ControlNets(self._leasing)
         self._hashes = FileHashes(None if data_dir is None else data_dir / "file-hashes.json")
-        self._prompts = PromptCache(PROMPTS_KEPT, PROMPT_BYTES_KEPT)
+        self.prompts = Prompts(catalog, self._leasing)
         self._options = options or ModuleOptions()
         self._previews = Previews(
             catalog,
@@ -91,25 +78,24 @@ class ModuleSource:
             store=None if data_dir is None else data_dir / "previews",
             tiny=self._options.tiny_folders,
         )
-        self.upscalers = Upscalers(self._opened, pool, policy)
-        self.autoencoders = Autoencoders(self._opened, pool, policy, self._previews.learn)
-        self._tokenizers: dict[Any, Any] = {}
+        self.upscalers = Upscalers(self._leasing)
+        self.autoencoders = Autoencoders(self._leasing, self._previews.learn)
         self._plans: dict[str, dict[str, Any]] = {}
         self._versions = library_versions()
 
     def free_unleased(self) -> None:
         """Drop every module and encoded prompt that nobody uses, after memory ran out."""
-        self._prompts.clear()
+        self.prompts.clear()
         self._pool.free("out_of_memory")
 
     def free(self) -> None:
         """Drop the same because somebody asked for it."""
-        self._prompts.clear()
+        self.prompts.clear()
         self._pool.free("asked")
 
     def stats(self) -> dict[str, Any]:
         """Counters of the prompt cache and the last plan of each model; any thread."""
-        return {"prompts": self._prompts.stats(), "plans": dict(self._plans)}
+        return {"prompts": self.prompts.stats(), "plans": dict(self._plans)}
 
     # ---- the sampler's side --------------------------------------------------------------------
 
@@ -130,15 +116,15 @@ class ModuleSource:
         warnings = self._changes_of_plan(job.model, plan)
         if job.on_phase:
             job.on_phase("loading", 0.02, "Loading model")
-        reading = _Reading(family, plan, check, warnings, job.on_phase, job.model)
-        positive = self._encode(job.positive, reading)
+        reading = Reading(family, plan, check, warnings, job.on_phase, job.model)
+        positive = self.prompts.encode(job.positive, reading)
         negative = None
         if needs_negative(job):
             unwanted = job.negative or _empty_like(job.positive)
             # Some families put other words around what is not wanted.
             unwanted = replace(unwanted, options=(*unwanted.options, ("negative", True)))
-            negative = self._encode(unwanted, reading)
-        second = self._encode(job.second, reading) if job.second is not None else None
+            negative = self.prompts.encode(unwanted, reading)
+        second = self.prompts.encode(job.second, reading) if job.second is not None else None
         table = table_of(job, family)
         with contextlib.ExitStack() as leases:
             preview, end_preview = self._previews.start(
@@ -240,14 +226,6 @@ class ModuleSource:
         )
         return [f"{model.name} is now {becomes}, was {was}: {plan.reasons[0]}"]
 
-    def check_encoder(self, encoder: ComponentRef) -> None:
-        """Make sure that prompts can be encoded later.  Raises: ModelFileInvalid/Missing."""
-        if family_reading(encoder) is None:
-            message = f"no family reads prompts of the text encoder {encoder.name}"
-            raise ModelFileInvalid(message)
-        self._opened.open(encoder)
-        self._catalog.tokenizer_for(encoder)
-
     def _provenance(self, job: SampleJob, family: ModelFamily, plan: Plan) -> dict[str, Any]:
         return {
             "model": self.named(job.model),
@@ -274,56 +252,10 @@ class ModuleSource:
         sha256 = self._hashes.find(str(reference.path), reference.stamp, files)
         return found if sha256 is None else {**found, "sha256": sha256}
 
-    def _encode(self, conditioning: Conditioning, reading: _Reading) -> Any:
-        """The encoded prompt, from the cache or by the text encoder."""
-        encoder = conditioning.encoder
-        placement = reading.plan.text_encoder
-        assert placement is not None
-        runtime = importlib.import_module(reading.family.runtime)
-        adapters = self._text_adapters(runtime, reading)
-        key = (reading.family.name, encoder, *prompt_key(conditioning), placement.key)
-        key = (*key, adapters.adapters if adapters else ())
-        if "embedding:" in conditioning.prompt:
-            key = (*key, self._catalog.version())  # of files that the prompt names
-        encoded = self._prompts.get(key)
-        if encoded is None:
-            reading.check()
-
-            def lease(reference: ComponentRef) -> AbstractContextManager[Any]:
-                loaded = self._text_encoder(reference, placement, reading.check)
-                if reading.phase:
-                    reading.phase("encode", 0.05, "Encoding prompt")
-                if adapters is None:
-                    return loaded
-                return adapters.on(loaded, reference, encoder.all.index(reference))
-
-            encoders = Encoders(
-                encoder.all,
-                lease,
-                reading.check,
-                self._catalog.path_of,
-                functools.partial(self._vision, reading),
-                self._opened.open(reading.model).identity.geometry,
-            )
-            encoded = runtime.encode(encoders, conditioning)
-            if not encoded.is_finite:
-                message = (
-                    f"NaN or infinity in the encoded prompt ({encoder.name}, {placement.dtype}): "
-                    "no picture was made. Is the file damaged, or of another precision?"
-                )
-                raise NotFinite(message)
-            self._prompts.put(key, encoded)
-        if encoded.cut_tokens:
-            reading.warnings.append(
-                f"The prompt is too long: its last {encoded.cut_tokens} tokens were cut"
-            )
-        reading.warnings.extend(encoded.notes)
-        return encoded
-
     # ---- leases --------------------------------------------------------------------------------
 
     def _experts(
-        self, model: ComponentRef, reading: _Reading, leases: contextlib.ExitStack
+        self, model: ComponentRef, reading: Reading, leases: contextlib.ExitStack
     ) -> tuple[AdaptedDenoiser | ExpertPair, list[dict[str, Any]]]:
         """The model, or both experts of a pair as one, and what adapters are on them."""
         experts, facts = [], []
@@ -336,10 +268,10 @@ class ModuleSource:
         return joined(experts, model), facts
 
     def _denoiser(
-        self, model: ComponentRef, reading: _Reading
+        self, model: ComponentRef, reading: Reading
     ) -> tuple[AdaptedDenoiser, list[dict[str, Any]], Callable[[], None]]:
         """The model with the adapters of a reference, what these are, and how to give all back."""
-        plan = self._load_plan(model, reading.plan.model, reading.check)
+        plan = self._leasing.plan(model, reading.plan.model, reading.check)
         runtime = importlib.import_module(reading.family.runtime)
         matched = []
         if model.adapters:
@@ -347,12 +279,12 @@ class ModuleSource:
             matched = [match_adapter(adapter, target) for adapter in model.adapters]
         reading.warnings.extend(found.warning for found in matched if found.warning)
         with contextlib.ExitStack() as leases:
-            shared = self._lease(model, plan, lambda: self._shared(plan, runtime))
+            shared = self._leasing.lease(model, plan, lambda plan: self._shared(plan, runtime))
             leases.callback(shared.release)
             shared.value.check_layers(model)
             loaded = []
             for found in matched:
-                lease = self._adapter(found, model, reading)
+                lease = self._leasing.adapter(found, model, plan.placement.device, reading.check)
                 leases.callback(lease.release)
                 loaded.append((lease.value, found.adapter.strength))
             facts = [adapter_facts(found) for found in matched]
@@ -367,95 +299,6 @@ class ModuleSource:
         return SharedDenoiser.around(
             runtime.load_denoiser(plan), placement.attention, compiled=compiled
         )
-
-    def _text_adapters(self, runtime: Any, reading: _Reading) -> TextAdapters | None:
-        """What the adapters of a job change in text encoders, of families that have that."""
-        target = getattr(runtime, "adapted_encoder", None)
-        if target is None or not reading.model.adapters:
-            return None
-        lease = functools.partial(self._adapter, reading=reading)
-        return TextAdapters(reading.model.adapters, target, lease, reading.warnings)
-
-    def _adapter(
-        self, matched: MatchedAdapter, model: ComponentRef, reading: _Reading
-    ) -> Lease[LoadedAdapter]:
-        """The deltas of an adapter for a component; they stay in float32, as they are small."""
-        adapter, device = matched.adapter, reading.plan.model.device
-        values = sum(info.element_count for info in matched.files.tensors.values())
-        size = self._policy.size_of(Placement(device, "float32"), Weights(values))
-        key = (adapter.path, adapter.stamp, model.path, model.part, model.stamp, device)
-        return self._pool.lease(
-            key, adapter.name, size, lambda: load_adapter(matched, device, reading.check)
-        )
-
-    def _text_encoder(
-        self, encoder: ComponentRef, placement: Placement, check: Check
-    ) -> Lease[Any]:
-        loader = TEXT_ENCODERS.get(encoder.family)
-        if loader is None:
-            message = f"no family reads prompts of the text encoder {encoder.name}"
-            raise ModelFileInvalid(message)
-        if (
-            placement.quantization == "packed"
-            and not self._opened.open(encoder).weights.packed_bytes
-        ):
-            # The placement was made for the largest of several; this one is no packed file.
-            placement = replace(placement, quantization="none")
-        plan = self._load_plan(encoder, placement, check)
-        runtime = importlib.import_module(loader)
-
-        def load() -> Any:
-            return runtime.load_text_encoder(plan, self._tokenizer(encoder, runtime))
-
-        return self._lease(encoder, plan, load)
-
-    def _vision(self, reading: _Reading) -> Lease[Any]:
-        """The vision encoder of the model, where text encoders are."""
-        reference = self._catalog.companion(Role.CLIP_VISION, reading.model)
-        assert reading.plan.text_encoder is not None
-        placement = replace(reading.plan.text_encoder, quantization="none", offload="none")
-        plan = self._load_plan(reference, placement, reading.check)
-        runtime = importlib.import_module(VISION_ENCODERS[reference.family])
-        return self._lease(reference, plan, lambda: runtime.load_vision(plan))
-
-    def _tokenizer(self, encoder: ComponentRef, runtime: Any) -> Any:
-        """A tokenizer stays when its encoder goes: it is small, and slow to read.
-
-        Encoders that read no words have none.
-        """
-        if not hasattr(runtime, "load_tokenizer"):
-            return None
-        folder = self._catalog.tokenizer_for(encoder)
-        key = (folder, *sorted((file.name, file.stat().st_mtime_ns) for file in folder.iterdir()))
-        if key not in self._tokenizers:
-            if len(self._tokenizers) >= TOKENIZERS_KEPT:
-                self._tokenizers.clear()
-            self._tokenizers[key] = runtime.load_tokenizer(folder, encoder.name)
-        return self._tokenizers[key]
-
-    def _lease(
-        self, reference: ComponentRef, plan: LoadPlan, load: Callable[[], Any]
-    ) -> Lease[Any]:
-        weights = self._opened.open(reference).weights
-        size = self._policy.size_of(plan.placement, weights)
-        key = (reference.path, reference.part, reference.stamp, plan.placement.key)
-        return self._pool.lease(key, reference.name, size, load)
-
-    def _load_plan(self, reference: ComponentRef, placement: Placement, check: Check) -> LoadPlan:
-        opened = self._opened.open(reference)
-        return LoadPlan(opened.files, opened.identity, placement, reference.name, check)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What the steps of `prepare` share."""
-
-    family: ModelFamily
-    plan: Plan
-    check: Check
-    warnings: list[str]
-    phase: Phase | None
-    model: ComponentRef
 
 
 def _nothing() -> None:

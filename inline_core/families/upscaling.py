@@ -7,14 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import InvalidParam
-from inline_core.families.demand import Opened, OpenedFiles
+from inline_core.families.demand import Opened
+from inline_core.families.leasing import Leasing
 from inline_core.families.upscalers.keys import upscaler_shape
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.packing import logical_tensors
-from inline_core.loading.pool import ComponentPool, Lease
-from inline_core.loading.stream import LoadPlan
+from inline_core.loading.pool import Lease
 from inline_core.media.limits import too_large
 
 if TYPE_CHECKING:
@@ -30,10 +29,8 @@ Report = Callable[[int, int], None]
 class Upscalers:
     """Enlarges pictures; an upscaler goes where a VAE of its size would."""
 
-    def __init__(self, opened: OpenedFiles, pool: ComponentPool, policy: DevicePolicy) -> None:
-        self._opened = opened
-        self._pool = pool
-        self._policy = policy
+    def __init__(self, leasing: Leasing) -> None:
+        self._leasing = leasing
 
     def upscale(
         self,
@@ -68,14 +65,12 @@ class Upscalers:
         return large
 
     def _lease(self, upscaler: ComponentRef, check: Check) -> Lease[Any]:
-        opened = self._opened.open(upscaler)
+        weights = self._leasing.opened.open(upscaler).weights
         # They are small, and half precision shows as bands in smooth parts.
-        placement = replace(self._policy.place_vae(opened.weights), dtype="float32")
-        plan = LoadPlan(opened.files, opened.identity, placement, upscaler.name, check)
+        placement = replace(self._leasing.policy.place_vae(weights), dtype="float32")
+        plan = self._leasing.plan(upscaler, placement, check)
         runtime = importlib.import_module(_RUNTIME)
-        size = self._policy.size_of(placement, opened.weights)
-        key = (upscaler.path, upscaler.stamp, placement.key)
-        return self._pool.lease(key, upscaler.name, size, lambda: runtime.load_upscaler(plan))
+        return self._leasing.lease(upscaler, plan, runtime.load_upscaler)
 
 
 def scale_of(opened: Opened) -> int:

@@ -19,6 +19,7 @@ from inline_core.devices.placement import Placement
 from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import InvalidParam, NotFinite, RunCancelled, RuntimeMissing
 from inline_core.families.demand import OpenedFiles
+from inline_core.families.leasing import Leasing
 from inline_core.families.upscalers.keys import upscaler_shape
 from inline_core.families.upscalers.networks import CompactNetwork, RrdbNetwork
 from inline_core.families.upscalers.runtime import Upscaler, load_upscaler
@@ -293,7 +294,7 @@ def test_leased_once_and_refused_when_too_large(tmp_path: Path) -> None:
     reference = ComponentRef(Role.UPSCALER, "upscaler", "", file.name, file, files.stamp)
     policy = DevicePolicy(Settings(data_dir=tmp_path / "data", models_dir=tmp_path, threads=1))
     pool = ComponentPool(policy.room)
-    upscalers, pixels = Upscalers(opened, pool, policy), scene(40, 30).pixels
+    upscalers, pixels = Upscalers(Leasing(opened, pool, policy)), scene(40, 30).pixels
     for _ in range(2):
         large = upscalers.upscale(
             reference, pixels, lambda: None, tile=512, overlap=32, report=lambda done, count: None
