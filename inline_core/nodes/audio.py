@@ -12,10 +12,10 @@ from inline_core.graph.ports import PortKind
 from inline_core.media.reading import read_waveform, resampled, waveform_of
 from inline_core.media.values import MediaFile, Waveform
 from inline_core.nodes.base import NodeContext, Param, Port, node
+from inline_core.nodes.spans import Duration, Start
 
 Sound = Annotated[Waveform | MediaFile, Port(PortKind.AUDIO)]
 
-_MAX_SECONDS = 86_400.0
 _MAX_DECIBELS = 60.0
 _DECIBELS_PER_DECADE = 20.0
 
@@ -32,20 +32,8 @@ def trim(
     ctx: NodeContext,
     audio: Sound,
     *,
-    start: Annotated[
-        float, Param(label="Start (s)", min=0, max=_MAX_SECONDS, step=0.01, on_face=True)
-    ] = 0.0,
-    duration: Annotated[
-        float,
-        Param(
-            label="Duration (s)",
-            min=0,
-            max=_MAX_SECONDS,
-            step=0.01,
-            on_face=True,
-            doc="0 takes everything to the end.",
-        ),
-    ] = 0.0,
+    start: Start = 0.0,
+    duration: Duration = 0.0,
 ) -> Waveform:
     """Take the part of a sound from `start` on, `duration` seconds long; less if it ends earlier.
 

@@ -186,6 +186,7 @@ _KIND_OF_TYPE: Mapping[Any, PortKind] = types.MappingProxyType(
 )
 
 NodeFunction = Callable[..., Any]
+_CONTEXT = "ctx"
 
 
 def node(
@@ -205,7 +206,8 @@ def node(
 ) -> Callable[[NodeFunction], NodeFunction]:
     """Declare a node type; the function keeps working as a plain function.
 
-    Positional parameters after `ctx` are input ports, keyword-only ones are params (a trailing
+    A first parameter `ctx` is what a node may ask for; one that asks for nothing leaves it out.
+    Other positional parameters are input ports, keyword-only ones are params (a trailing
     underscore keeps a param apart from a port of the same name), `outputs` names the output ports
     in the order of the returned value or tuple.  The spec is `function.node_spec`.
     Raises: TypeError for a signature it cannot read.
@@ -240,19 +242,21 @@ def node(
 def _caller(
     function: NodeFunction, inputs: tuple[str, ...], outputs: tuple[PortSpec, ...]
 ) -> Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]:
-    """Adapt `function(ctx, *ports, **params)` to the uniform shape the engine calls."""
-    parameters = inspect.signature(function).parameters.values()
+    """Adapt `function([ctx,] *ports, **params)` to the uniform shape the engine calls."""
+    parameters = _declared(function)
+    asks = len(parameters) < len(inspect.signature(function).parameters)
     names = {
         parameter.name.rstrip("_"): parameter.name
         for parameter in parameters
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
-    positional = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY][1:]
+    positional = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     unwired = {port: p.default for port, p in zip(inputs, positional, strict=True)}
 
     def run(ctx: Any, values: Mapping[str, Any], params: Mapping[str, Any]) -> Mapping[str, Any]:
         named = {names[key]: value for key, value in params.items()}
-        result = function(ctx, *(values.get(port, unwired[port]) for port in inputs), **named)
+        wired = [values.get(port, unwired[port]) for port in inputs]
+        result = function(ctx, *wired, **named) if asks else function(*wired, **named)
         if len(outputs) == 1:
             return {outputs[0].id: result}
         if not outputs:
@@ -266,14 +270,20 @@ def _read_signature(function: NodeFunction) -> tuple[list[PortSpec], list[ParamS
     hints = typing.get_type_hints(function, include_extras=True)
     inputs: list[PortSpec] = []
     params: list[ParamSpec] = []
-    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
-        hint = hints[name]
+    for parameter in _declared(function):
+        name, hint = parameter.name, hints[parameter.name]
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             params.append(_param(name.rstrip("_"), hint, parameter.default))
         else:
             required = parameter.default is inspect.Parameter.empty
             inputs.append(_input_port(name, hint, required=required))
     return inputs, params
+
+
+def _declared(function: NodeFunction) -> list[inspect.Parameter]:
+    """The parameters that are ports and params: all but the context, which a node may not need."""
+    parameters = list(inspect.signature(function).parameters.values())
+    return parameters[1:] if parameters and parameters[0].name == _CONTEXT else parameters
 
 
 def _split(hint: Any, marker: type[Any]) -> tuple[Any, Any]:

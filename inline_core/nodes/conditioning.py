@@ -142,7 +142,6 @@ def control_of(
     outputs=[Port(PortKind.CONDITIONING)],
 )
 def clip_skip(
-    ctx: NodeContext,  # noqa: ARG001
     conditioning: Conditioning,
     *,
     layer: Annotated[int, Param(label="Layer from the end", min=1, max=12, step=1)] = 2,

@@ -162,7 +162,7 @@ class _Run:
         second = ctx.components.find(Role.DIFFUSION_MODEL, name, family=family)
         second = with_adapters(second, lora or ())
         boundary = float(params.get("boundary", self.offer.boundary))
-        both: ComponentRef = pair(ctx, model, second, boundary=boundary)
+        both: ComponentRef = pair(model, second, boundary=boundary)
         return both
 
     def _parts(

@@ -7,7 +7,7 @@ from typing import Annotated
 from inline_core.errors import InvalidParam
 from inline_core.graph.ports import PortKind
 from inline_core.media.values import Image, ImageBatch
-from inline_core.nodes.base import NodeContext, Param, Port, node
+from inline_core.nodes.base import Param, Port, node
 
 
 @node(
@@ -20,7 +20,6 @@ from inline_core.nodes.base import NodeContext, Param, Port, node
     selects=True,
 )
 def from_batch(
-    ctx: NodeContext,  # noqa: ARG001
     image: Image | ImageBatch,
     *,
     index: Annotated[int, Param(min=-4096, max=4095, step=1)] = 0,

@@ -67,7 +67,6 @@ _ONE_SIZE = {"inside": "pad"}
     selects=True,
 )
 def repeat(
-    ctx: NodeContext,  # noqa: ARG001
     image: Image | ImageBatch,
     *,
     amount: Annotated[int, Param(min=1, max=MAX_PICTURES, step=1)] = 2,
@@ -90,7 +89,7 @@ def repeat(
     output_kind="image",
     selects=True,
 )
-def reverse(ctx: NodeContext, image: Image | ImageBatch) -> Image | ImageBatch:  # noqa: ARG001
+def reverse(image: Image | ImageBatch) -> Image | ImageBatch:
     """Give a batch from its last picture to its first."""
     return as_batch(reversed(pictures_of(image)))
 

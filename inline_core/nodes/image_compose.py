@@ -179,7 +179,6 @@ def _of_width(pixels: Pixels, width: int, channels: int) -> Pixels:
     output_kind="image",
 )
 def solid(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     width: Length = 1024,
     height: Length = 1024,

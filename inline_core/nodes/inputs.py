@@ -20,7 +20,7 @@ Asset = Annotated[Any, Param(label="File", widget="asset", kind="file")]
     hidden=True,
     cacheable=False,
 )
-def text(ctx: NodeContext, *, text: Annotated[str, Param(widget="textarea")] = "") -> str:  # noqa: ARG001
+def text(*, text: Annotated[str, Param(widget="textarea")] = "") -> str:
     """Give a text (a prompt) to other nodes."""
     return text
 

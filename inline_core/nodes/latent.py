@@ -13,6 +13,7 @@ from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.sampling.values import Latent
 
 Size = Annotated[int, Param(min=64, max=4096, step=8)]
+Batch = Annotated[int, Param(min=1, max=16, step=1)]
 
 
 @node(
@@ -23,11 +24,10 @@ Size = Annotated[int, Param(min=64, max=4096, step=8)]
     outputs=[Port(PortKind.LATENT)],
 )
 def empty(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     width: Size = 1024,
     height: Size = 1024,
-    batch: Annotated[int, Param(min=1, max=16, step=1)] = 1,
+    batch: Batch = 1,
 ) -> Latent:
     """Say how large and how many pictures the sampler shall make from pure noise."""
     return Latent(width, height, batch)
@@ -82,13 +82,12 @@ def decode(
     outputs=[Port(PortKind.LATENT)],
 )
 def empty_video(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     width: Size = 832,
     height: Size = 480,
     frames: Annotated[int, Param(min=1, max=2000, step=1)] = 81,
     fps: Annotated[float, Param(label="Frames a second", min=1.0, max=120.0, step=1.0)] = 16.0,
-    batch: Annotated[int, Param(min=1, max=16, step=1)] = 1,
+    batch: Batch = 1,
 ) -> Latent:
     """Say how large and long a video the sampler shall make from pure noise."""
     return Latent(width, height, batch, frames=frames, fps=fps)
@@ -132,10 +131,9 @@ def decode_video(
     outputs=[Port(PortKind.LATENT)],
 )
 def empty_audio(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     seconds: Annotated[float, Param(min=0.1, max=600.0, step=0.1)] = 60.0,
-    batch: Annotated[int, Param(min=1, max=16, step=1)] = 1,
+    batch: Batch = 1,
     rate: Annotated[
         float, Param(label="Latents a second", min=1.0, max=100.0, step=0.5, advanced=True)
     ] = 25.0,

@@ -66,7 +66,6 @@ def from_colour(
 
 @node("mask/solid", title="Solid Mask", category="Mask", icon="square", outputs=_MASK)
 def solid(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     value: Annotated[float, Param(min=0.0, max=1.0, step=0.01)] = 1.0,
     width: Length = 512,
@@ -85,20 +84,19 @@ def solid(
     outputs=[Port(PortKind.IMAGE)],
     output_kind="image",
 )
-def to_image(ctx: NodeContext, mask: Mask) -> Image:  # noqa: ARG001
+def to_image(mask: Mask) -> Image:
     """Show a mask as a grey picture: white where it is 255."""
     return Image(np.repeat(mask.values[..., None], RGB, axis=2))
 
 
 @node("mask/invert", title="Invert Mask", category="Mask", icon="square", outputs=_MASK)
-def invert(ctx: NodeContext, mask: Mask) -> Mask:  # noqa: ARG001
+def invert(mask: Mask) -> Mask:
     """Swap inside and outside of a mask."""
     return Mask(255 - mask.values)
 
 
 @node("mask/threshold", title="Threshold Mask", category="Mask", icon="square", outputs=_MASK)
 def threshold(
-    ctx: NodeContext,  # noqa: ARG001
     mask: Mask,
     *,
     value: Annotated[float, Param(min=0.0, max=1.0, step=0.01)] = 0.5,

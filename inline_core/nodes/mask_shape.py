@@ -41,7 +41,6 @@ Sigma = Annotated[float, Param(min=0.1, max=256.0, step=0.1)]
 
 @node("mask/grow", title="Grow Mask", category="Mask", icon="square", outputs=_MASK)
 def grow(
-    ctx: NodeContext,  # noqa: ARG001
     mask: Mask,
     *,
     expand: Place = 6,
@@ -57,7 +56,6 @@ def grow(
 
 @node("mask/blur", title="Blur Mask", category="Mask", icon="square", outputs=_MASK)
 def blur(
-    ctx: NodeContext,  # noqa: ARG001
     mask: Mask,
     *,
     radius: Radius = 12,
@@ -69,7 +67,6 @@ def blur(
 
 @node("mask/feather", title="Feather Mask", category="Mask", icon="square", outputs=_MASK)
 def feather(
-    ctx: NodeContext,  # noqa: ARG001
     mask: Mask,
     *,
     left: Offset = 0,
@@ -141,7 +138,6 @@ def _combined(
 
 @node("mask/crop", title="Crop Mask", category="Mask", icon="scissors", outputs=_MASK)
 def crop(
-    ctx: NodeContext,  # noqa: ARG001
     mask: Mask,
     *,
     x: Offset = 0,
@@ -159,7 +155,6 @@ def crop(
 
 @node("mask/resize", title="Resize Mask", category="Mask", icon="square", outputs=_MASK)
 def resize(
-    ctx: NodeContext,  # noqa: ARG001
     mask: Mask,
     match: Image | ImageBatch | None = None,
     match_mask: Mask | None = None,

@@ -106,7 +106,6 @@ def normalise(
     outputs=_MODEL,
 )
 def pair(
-    ctx: NodeContext,  # noqa: ARG001
     model: Annotated[ComponentRef, Port(PortKind.MODEL, "Much noise")],
     second: Annotated[ComponentRef, Port(PortKind.MODEL, "Little noise")],
     *,
@@ -238,7 +237,6 @@ def step_cache(
     outputs=[Port(PortKind.SIGMAS)],
 )
 def schedule(
-    ctx: NodeContext,  # noqa: ARG001
     model: Model,
     *,
     scheduler: Annotated[str, Param(options=SCHEDULERS)] = "simple",
@@ -265,7 +263,6 @@ def schedule(
     outputs=[Port(PortKind.CONDITIONING)],
 )
 def guidance_input(
-    ctx: NodeContext,  # noqa: ARG001
     conditioning: Conditioning,
     *,
     guidance: Annotated[float, Param(min=0.0, max=100.0, step=0.1)] = 3.5,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from inline_core.graph.ports import PortKind
-from inline_core.nodes.base import NodeContext, Param, Port, node
+from inline_core.nodes.base import Param, Port, node
 from inline_core.sampling.sigmas import lists, published
 from inline_core.sampling.sigmas.values import Sigmas
 
@@ -34,7 +34,6 @@ _HIGH_AND_LOW = (
     outputs=[Port(PortKind.SIGMAS)],
 )
 def manual(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     sigmas: Annotated[str, Param(widget="textarea")] = "1, 0.5, 0",
 ) -> Sigmas:
@@ -53,7 +52,6 @@ def manual(
     outputs=[Port(PortKind.SIGMAS)],
 )
 def align_your_steps(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     model_type: Annotated[str, Param(options=_MODEL_TYPES)] = "SD1",
     steps: Steps = 10,
@@ -74,7 +72,6 @@ def align_your_steps(
     outputs=[Port(PortKind.SIGMAS)],
 )
 def flux2(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     steps: Steps = 20,
     width: Size = 1024,
@@ -92,7 +89,6 @@ def flux2(
     outputs=[Port(PortKind.SIGMAS)],
 )
 def ltxv(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     steps: Steps = 20,
     tokens: Annotated[int, Param(min=1, max=10_000_000, step=1)] = 4096,
@@ -116,7 +112,6 @@ def ltxv(
     outputs=[Port(PortKind.SIGMAS)],
 )
 def karras(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     steps: Steps = 20,
     sigma_max: Largest = 14.614642,
@@ -138,7 +133,6 @@ def karras(
     outputs=[Port(PortKind.SIGMAS)],
 )
 def exponential(
-    ctx: NodeContext,  # noqa: ARG001
     *,
     steps: Steps = 20,
     sigma_max: Largest = 14.614642,
@@ -159,7 +153,6 @@ def exponential(
     outputs=_HIGH_AND_LOW,
 )
 def split(
-    ctx: NodeContext,  # noqa: ARG001
     sigmas: Sigmas,
     *,
     step: Annotated[int, Param(min=0, max=10_000, step=1)] = 0,
@@ -177,7 +170,6 @@ def split(
     outputs=_HIGH_AND_LOW,
 )
 def split_denoise(
-    ctx: NodeContext,  # noqa: ARG001
     sigmas: Sigmas,
     *,
     denoise: Share = 1.0,
@@ -195,7 +187,6 @@ def split_denoise(
     outputs=[Port(PortKind.SIGMAS)],
 )
 def flip(
-    ctx: NodeContext,  # noqa: ARG001
     sigmas: Sigmas,
 ) -> Sigmas:
     """Turn the sigmas round, to make noise of a picture; a 0 becomes 0.0001."""
@@ -210,7 +201,6 @@ def flip(
     outputs=[Port(PortKind.SIGMAS)],
 )
 def set_first(
-    ctx: NodeContext,  # noqa: ARG001
     sigmas: Sigmas,
     *,
     sigma: Annotated[float, Param(min=0.0, max=20_000.0, step=0.001)] = 136.0,

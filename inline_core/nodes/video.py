@@ -23,13 +23,13 @@ from inline_core.media.reading import (
 from inline_core.media.values import Clip, Image, ImageBatch, MediaFile, Waveform
 from inline_core.nodes.audio import cut
 from inline_core.nodes.base import NodeContext, Param, Port, node
+from inline_core.nodes.spans import LONGEST_S, Duration, Start
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Video = Annotated[Clip | MediaFile, Port(PortKind.VIDEO)]
 
-_MAX_SECONDS = 86_400.0
 _MAX_FRAMES = 10_000_000
 _LAST_FRAMES = 100
 _EDGE = 1e-6
@@ -107,20 +107,8 @@ def part(
     ctx: NodeContext,
     video: Video,
     *,
-    start: Annotated[
-        float, Param(label="Start (s)", min=0, max=_MAX_SECONDS, step=0.01, on_face=True)
-    ] = 0.0,
-    duration: Annotated[
-        float,
-        Param(
-            label="Duration (s)",
-            min=0,
-            max=_MAX_SECONDS,
-            step=0.01,
-            on_face=True,
-            doc="0 takes everything to the end.",
-        ),
-    ] = 0.0,
+    start: Start = 0.0,
+    duration: Duration = 0.0,
 ) -> Clip:
     """Take the part of a video from `start` on, `duration` seconds long, with its sound.
 
@@ -171,7 +159,7 @@ def frame(
             doc="0 is the first frame, -1 the last.",
         ),
     ] = 0,
-    time: Annotated[float, Param(label="Time (s)", min=0, max=_MAX_SECONDS, step=0.01)] = 0.0,
+    time: Annotated[float, Param(label="Time (s)", min=0, max=LONGEST_S, step=0.01)] = 0.0,
 ) -> Image:
     """Take one frame of a video as a picture: by its number, or the one to be seen at a time.
 

@@ -30,20 +30,20 @@ def test_join_wants_one_size_or_makes_it() -> None:
 
 def test_repeat_and_reverse() -> None:
     one_, two = scene(), scene(shade=200)
-    assert several(repeat(context(), ImageBatch((one_, two)), amount=2)) == (one_, two, one_, two)
-    assert several(reverse(context(), ImageBatch((one_, two)))) == (two, one_)
-    assert one(reverse(context(), one_)) is one_
+    assert several(repeat(ImageBatch((one_, two)), amount=2)) == (one_, two, one_, two)
+    assert several(reverse(ImageBatch((one_, two)))) == (two, one_)
+    assert one(reverse(one_)) is one_
     with pytest.raises(InvalidParam, match="8192 pictures are too many") as caught:
-        repeat(context(), ImageBatch((one_, two)), amount=4096)
+        repeat(ImageBatch((one_, two)), amount=4096)
     assert caught.value.param == "amount"
 
 
 def test_picking_counts_from_both_ends() -> None:
     pictures = tuple(scene(shade=shade) for shade in (0, 50, 100))
     batch = ImageBatch(pictures)
-    assert one(from_batch(context(), batch, index=-1)) is pictures[2]
-    assert several(from_batch(context(), batch, index=-3, length=2)) == pictures[:2]
+    assert one(from_batch(batch, index=-1)) is pictures[2]
+    assert several(from_batch(batch, index=-3, length=2)) == pictures[:2]
     for index, length in ((3, 1), (-4, 1), (-1, 2)):
         with pytest.raises(InvalidParam, match="has 3 pictures"):
-            from_batch(context(), batch, index=index, length=length)
-    assert np.array_equal(one(from_batch(context(), batch, index=1)).pixels, pictures[1].pixels)
+            from_batch(batch, index=index, length=length)
+    assert np.array_equal(one(from_batch(batch, index=1)).pixels, pictures[1].pixels)

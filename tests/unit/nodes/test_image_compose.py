@@ -164,8 +164,8 @@ def test_stitching_pictures_of_two_sizes() -> None:
 
 
 def test_solid() -> None:
-    assert (one(solid(context(), width=3, height=2, colour="#010203")).pixels == (1, 2, 3)).all()
-    clear = several(solid(context(), width=3, height=2, colour="#01020304", count=2))
+    assert (one(solid(width=3, height=2, colour="#010203")).pixels == (1, 2, 3)).all()
+    clear = several(solid(width=3, height=2, colour="#01020304", count=2))
     assert (clear[1].pixels == (1, 2, 3, 4)).all()
     with pytest.raises(InvalidParam, match="megapixels"):
-        solid(context(), width=16384, height=16384)
+        solid(width=16384, height=16384)

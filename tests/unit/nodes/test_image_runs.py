@@ -58,7 +58,7 @@ def test_a_graph_of_tools_gives_what_the_functions_give(server: LiveServer) -> N
     takes = [take for take in run["takes"] if take["nodeId"] == "j"]
     small = resize(context(), scene(), by="longer", side=60)
     padded, mask = pad(context(), composite(context(), small, cutout(), x=5), left=16, feathering=4)
-    grown = to_image(context(), grow(context(), mask, expand=3))
+    grown = to_image(grow(mask, expand=3))
     edges = canny(context(), padded, low=0.1, high=0.2)
     for take, wanted in zip(takes, (padded, grown, edges), strict=True):
         assert np.array_equal(picture(server, take), one(wanted).pixels)

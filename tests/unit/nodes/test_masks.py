@@ -54,15 +54,15 @@ def test_a_colour_with_tolerance() -> None:
 
 
 def test_solid_threshold_invert_and_picture() -> None:
-    half = masks.solid(context(), value=0.5, width=5, height=3)
+    half = masks.solid(value=0.5, width=5, height=3)
     assert half.values.shape == (3, 5)
     assert (half.values == 128).all()
     ramp = Mask(np.arange(256, dtype=np.uint8)[None])
-    assert (masks.threshold(context(), ramp, value=0.5).values[0] == [0] * 128 + [255] * 128).all()
-    assert np.array_equal(masks.invert(context(), ramp).values[0], np.arange(255, -1, -1))
-    assert (masks.to_image(context(), ramp).pixels == ramp.values[..., None]).all()
+    assert (masks.threshold(ramp, value=0.5).values[0] == [0] * 128 + [255] * 128).all()
+    assert np.array_equal(masks.invert(ramp).values[0], np.arange(255, -1, -1))
+    assert (masks.to_image(ramp).pixels == ramp.values[..., None]).all()
     with pytest.raises(InvalidParam, match="megapixels"):
-        masks.solid(context(), width=16384, height=16384)
+        masks.solid(width=16384, height=16384)
 
 
 def test_join_and_split_alpha() -> None:
@@ -95,14 +95,14 @@ def test_growing_is_many_small_dilations(tapered: bool, expand: int) -> None:
             wanted = around.where(cross, torch.tensor(0.0)).amax((-1, -2))
         if sign < 0:
             wanted = 255 - wanted
-        found = shapes.grow(context(), mask, expand=sign * expand, tapered_corners=tapered)
+        found = shapes.grow(mask, expand=sign * expand, tapered_corners=tapered)
         assert np.array_equal(found.values, wanted.numpy()), sign
 
 
 def test_growing_by_nothing_or_by_everything() -> None:
     mask = spots()
-    assert np.array_equal(shapes.grow(context(), mask, expand=0).values, mask.values)
-    assert (shapes.grow(context(), mask, expand=16384).values == mask.values.max()).all()
+    assert np.array_equal(shapes.grow(mask, expand=0).values, mask.values)
+    assert (shapes.grow(mask, expand=16384).values == mask.values.max()).all()
 
 
 @pytest.mark.parametrize(("radius", "sigma"), [(1, 0.5), (4, 2.0), (20, 6.0)])
@@ -113,18 +113,18 @@ def test_blur_is_a_gaussian_with_mirrored_edges(radius: int, sigma: float) -> No
     values = torch.from_numpy(mask.values).double()[None, None]
     padded = functional.pad(values, (radius,) * 4, mode="reflect")
     wanted = functional.conv2d(padded, (kernel / kernel.sum())[None, None])[0, 0].numpy()
-    found = shapes.blur(context(), mask, radius=radius, sigma=sigma).values
+    found = shapes.blur(mask, radius=radius, sigma=sigma).values
     assert furthest(found, wanted) <= 0.51
 
 
 def test_blur_reaches_beyond_a_small_mask() -> None:
     flat = Mask(np.full((2, 1), 200, np.uint8))
-    assert (shapes.blur(context(), flat, radius=9, sigma=3.0).values == 200).all()
+    assert (shapes.blur(flat, radius=9, sigma=3.0).values == 200).all()
 
 
 def test_feather() -> None:
-    full = masks.solid(context(), value=1.0, width=20, height=10)
-    found = shapes.feather(context(), full, left=4, top=2, right=5, bottom=99).values
+    full = masks.solid(value=1.0, width=20, height=10)
+    found = shapes.feather(full, left=4, top=2, right=5, bottom=99).values
     wanted = np.full((10, 20), 255.0)
     for index in range(4):
         wanted[:, index] *= (index + 1) / 4
@@ -135,7 +135,7 @@ def test_feather() -> None:
     for index in range(10):  # no more than there is
         wanted[9 - index] *= (index + 1) / 10
     assert furthest(found, wanted) <= 0.5
-    assert np.array_equal(shapes.feather(context(), full).values, full.values)
+    assert np.array_equal(shapes.feather(full).values, full.values)
 
 
 @pytest.mark.parametrize("place", [(0, 0), (7, 3), (-5, -4), (30, 20)])
@@ -167,16 +167,16 @@ def test_a_mask_outside_changes_nothing_and_is_told() -> None:
 
 def test_crop_and_resize() -> None:
     mask = spots()
-    part = shapes.crop(context(), mask, x=5, y=6, width=7, height=8)
+    part = shapes.crop(mask, x=5, y=6, width=7, height=8)
     assert np.array_equal(part.values, mask.values[6:14, 5:12])
     with pytest.raises(InvalidParam, match="reaches outside"):
-        shapes.crop(context(), mask, x=5, width=36)
-    large = shapes.resize(context(), mask, by="factor", factor=2.0, method="nearest-exact")
+        shapes.crop(mask, x=5, width=36)
+    large = shapes.resize(mask, by="factor", factor=2.0, method="nearest-exact")
     assert np.array_equal(large.values, mask.values.repeat(2, 0).repeat(2, 1))
-    lanczos = shapes.resize(context(), mask, scene(20, 15), by="match", method="lanczos")
+    lanczos = shapes.resize(mask, scene(20, 15), by="match", method="lanczos")
     wanted = PillowImage.fromarray(mask.values).resize((20, 15), PillowImage.Resampling.LANCZOS)
     assert np.array_equal(lanczos.values, np.asarray(wanted))
-    padded = shapes.resize(context(), mask, None, spots(50, 50), by="match", fit="pad")
+    padded = shapes.resize(mask, None, spots(50, 50), by="match", fit="pad")
     assert padded.values.shape == (50, 50)
     assert not padded.values[:6].any()
 
@@ -184,4 +184,4 @@ def test_crop_and_resize() -> None:
 def test_only_one_thing_is_matched() -> None:
     both: dict[str, Any] = {"match": scene(), "match_mask": spots()}
     with pytest.raises(InvalidParam, match="not both"):
-        shapes.resize(context(), spots(), by="match", **both)
+        shapes.resize(spots(), by="match", **both)

@@ -95,7 +95,7 @@ def made(
     if second:
         low = bench.catalog.find(Role.DIFFUSION_MODEL, second, family=family)
         context: Any = Nodes(bench)
-        job = replace(job, model=pair(context, job.model, low))
+        job = replace(job, model=pair(job.model, low))
     if first is None and last is None:
         return job
     vae = bench.catalog.companion(Role.VAE, job.model)
