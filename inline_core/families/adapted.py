@@ -10,6 +10,7 @@ from inline_core.errors import InvalidParam
 from inline_core.families.attending import attending
 from inline_core.families.blocks import BlockControl
 from inline_core.families.compiling import CompiledBlocks
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.deltas import AdapterSwitch, LoadedAdapter
 from inline_core.sampling.family import Denoiser, GuidedDenoiser, Row
@@ -34,17 +35,13 @@ class SharedDenoiser:
 
     @classmethod
     def around(
-        cls, denoiser: Any, attention: str = "native", *, compiled: bool = False
+        cls, denoiser: NetworkDenoiser, attention: str = "native", *, compiled: bool = False
     ) -> SharedDenoiser:
-        """Wrap a denoiser with its network as `module`, and its `blocks` and `other_blocks`.
-
-        One whose blocks are of two streams says so as `two_streams`.
-        """
+        """Wrap the denoiser of a family."""
         blocks, others = denoiser.blocks, denoiser.other_blocks
         # First compiled, then controlled: what the control decides is never part of the code.
         code = CompiledBlocks([*blocks, *others]) if compiled else None
-        two_streams = getattr(denoiser, "two_streams", False)
-        control = BlockControl(blocks, others, two_streams=two_streams)
+        control = BlockControl(blocks, others, two_streams=denoiser.two_streams)
         return cls(denoiser, AdapterSwitch(denoiser.module), control, attention, code)
 
     def check_layers(self, model: ComponentRef) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import numpy as np
 
+from inline_core.families.flux1.references import SIZES as KONTEXT_SIZES
 from inline_core.graph.ports import PortKind
 from inline_core.media.values import Image, ImageBatch, Mask
 from inline_core.nodes.base import NodeContext, Param, Port, node
@@ -13,7 +14,6 @@ from inline_core.nodes.pixels.batches import each, one_size, pictures_of
 from inline_core.nodes.pixels.limits import MAX_SIDE, check_size, colour_of
 from inline_core.nodes.pixels.resample import METHODS, Pixels
 from inline_core.nodes.pixels.sizes import (
-    KONTEXT_SIZES,
     Wanted,
     cut,
     fitted,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.encoded_prompt import padded
 
 if TYPE_CHECKING:
@@ -15,29 +16,19 @@ if TYPE_CHECKING:
     from inline_core.families.ace_step.text import AceStepPrompt
 
 
-class AceStepDenoiser:
+class AceStepDenoiser(NetworkDenoiser):
     """A loaded AceStepTransformer1DModel.  Device thread only."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        super().__init__(model)
         self._mask: Tensor | None = None
         for layer in model.layers:
             layer.register_forward_pre_hook(self._masked, with_kwargs=True)
 
     @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
-
-    @property
     def blocks(self) -> Sequence[Any]:
         """The repeated blocks in order."""
         return list(self._model.layers)
-
-    @property
-    def other_blocks(self) -> Sequence[Any]:
-        """None."""
-        return []
 
     def predict(
         self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[AceStepPrompt]

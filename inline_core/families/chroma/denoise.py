@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.encoded_prompt import padded
 from inline_core.families.patches import patched, unpatched
 
@@ -20,16 +21,8 @@ _AXES: Final = 3
 _PADDING: Final = -200.0
 
 
-class ChromaDenoiser:
+class ChromaDenoiser(NetworkDenoiser):
     """A loaded ChromaTransformer2DModel.  Device thread only."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
 
     @property
     def blocks(self) -> Sequence[Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.patches import patched, unpatched
 
 if TYPE_CHECKING:
@@ -21,31 +22,21 @@ _USUAL_GUIDANCE: Final = 3.5
 _AXES: Final = 3
 
 
-class Flux1Denoiser:
+class Flux1Denoiser(NetworkDenoiser):
     """A loaded FluxTransformer2DModel.  Device thread only."""
 
     two_streams = True
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        super().__init__(model)
         config = model.config
         # Those of Fill, Depth and Canny take their picture as channels, Kontext as tokens.
         self._takes_channels = config.in_channels > (config.out_channels or config.in_channels)
 
     @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
-
-    @property
     def blocks(self) -> Sequence[Any]:
         """The blocks in order, which all take and give text and picture."""
         return [*self._model.transformer_blocks, *self._model.single_transformer_blocks]
-
-    @property
-    def other_blocks(self) -> Sequence[Any]:
-        """None."""
-        return []
 
     def predict(
         self,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -17,16 +19,8 @@ USUAL_GUIDANCE: Final = 4.0
 _TIME_APART: Final = 10
 
 
-class Flux2Denoiser:
+class Flux2Denoiser(NetworkDenoiser):
     """A loaded Flux2Transformer2DModel.  Device thread only."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
 
     @property
     def blocks(self) -> Sequence[Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.encoded_prompt import padded
 from inline_core.families.patches import patched, unpatched
 
@@ -18,16 +19,8 @@ if TYPE_CHECKING:
 _AXES: Final = 3
 
 
-class Krea2Denoiser:
+class Krea2Denoiser(NetworkDenoiser):
     """A loaded Krea2Transformer2DModel.  Device thread only."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
 
     @property
     def blocks(self) -> Sequence[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.encoded_prompt import padded
 
 if TYPE_CHECKING:
@@ -13,16 +14,8 @@ if TYPE_CHECKING:
     from inline_core.families.encoded_prompt import EncodedPrompt
 
 
-class Lumina2Denoiser:
+class Lumina2Denoiser(NetworkDenoiser):
     """A loaded Lumina2Transformer2DModel.  Device thread only."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
 
     @property
     def blocks(self) -> Sequence[Any]:

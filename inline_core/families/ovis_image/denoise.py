@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.patches import patched, unpatched
 
 if TYPE_CHECKING:
@@ -15,28 +16,15 @@ if TYPE_CHECKING:
     from inline_core.families.encoded_prompt import EncodedPrompt
 
 
-class OvisImageDenoiser:
+class OvisImageDenoiser(NetworkDenoiser):
     """A loaded OvisImageTransformer2DModel.  Device thread only."""
 
     two_streams = True
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
 
     @property
     def blocks(self) -> Sequence[Any]:
         """The repeated blocks in order; all of them give (text, picture)."""
         return [*self._model.transformer_blocks, *self._model.single_transformer_blocks]
-
-    @property
-    def other_blocks(self) -> Sequence[Any]:
-        """None."""
-        return []
 
     def predict(
         self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[EncodedPrompt]

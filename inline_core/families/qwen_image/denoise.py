@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.encoded_prompt import padded
 from inline_core.families.patches import patched, unpatched
 
@@ -16,21 +17,10 @@ if TYPE_CHECKING:
     from inline_core.families.encoded_prompt import EncodedPrompt
 
 
-class QwenImageDenoiser:
+class QwenImageDenoiser(NetworkDenoiser):
     """A loaded QwenImageTransformer2DModel.  Device thread only."""
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
-
-    @property
-    def two_streams(self) -> bool:
-        """Its blocks give (text, picture)."""
-        return True
+    two_streams = True
 
     @property
     def blocks(self) -> Sequence[Any]:

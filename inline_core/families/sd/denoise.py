@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.encoded_prompt import padded
 from inline_core.families.sd.control import residuals
 from inline_core.families.sd.family import V_ZSNR, V
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 _FACTOR: Final = 8  # pixels of one latent
 
 
-class UNetDenoiser:
+class UNetDenoiser(NetworkDenoiser):
     """A loaded UNet2DConditionModel.  Device thread only."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        super().__init__(model)
         self._logs = {
             zero_snr: torch.tensor(
                 [EpsTable(zero_snr=zero_snr)[place] for place in range(len(EpsTable()))]
@@ -32,15 +33,7 @@ class UNetDenoiser:
             for zero_snr in (False, True)
         }
 
-    @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
-
-    @property
-    def blocks(self) -> Sequence[Any]:
-        """None that could be left out: each one of a U-Net works at a size of its own."""
-        return []
+    # No blocks could be left out: each one of a U-Net works at a size of its own.
 
     @property
     def other_blocks(self) -> Sequence[Any]:

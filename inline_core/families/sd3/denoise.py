@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.nn import functional
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.sd3.text import CLIP_TOKENS, T5_TOKENS, widened
 
 if TYPE_CHECKING:
@@ -18,28 +19,15 @@ if TYPE_CHECKING:
 _TIMES: Final = 1000
 
 
-class Sd3Denoiser:
+class Sd3Denoiser(NetworkDenoiser):
     """A loaded SD3Transformer2DModel.  Device thread only."""
 
     two_streams = True
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
 
     @property
     def blocks(self) -> Sequence[Any]:
         """The joint blocks in order, which all take and give text and picture."""
         return list(self._model.transformer_blocks)
-
-    @property
-    def other_blocks(self) -> Sequence[Any]:
-        """None."""
-        return []
 
     def predict(
         self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[EncodedPrompt]

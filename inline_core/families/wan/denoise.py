@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.wan.text import padded_features
 
 if TYPE_CHECKING:
@@ -17,29 +18,19 @@ if TYPE_CHECKING:
 _TIMES: Final = 1000.0
 
 
-class WanDenoiser:
+class WanDenoiser(NetworkDenoiser):
     """A loaded WanTransformer3DModel.  Device thread only."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        super().__init__(model)
         config = model.config
         # Models from a picture get its latents beside the noise; the 5B model in place of it.
         self._beside = config.in_channels > config.out_channels
 
     @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
-
-    @property
     def blocks(self) -> Sequence[Any]:
         """The repeated blocks in order."""
         return list(self._model.blocks)
-
-    @property
-    def other_blocks(self) -> Sequence[Any]:
-        """None."""
-        return []
 
     def predict(self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[WanPrompt]) -> Tensor:
         """See `Denoiser.predict`; latents (rows, channels, t, height, width).

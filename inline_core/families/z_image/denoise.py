@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.z_image.attention import attend_lengthwise
 
 if TYPE_CHECKING:
@@ -15,17 +16,12 @@ if TYPE_CHECKING:
     from inline_core.families.z_image.text import EncodedPrompt
 
 
-class ZImageDenoiser:
+class ZImageDenoiser(NetworkDenoiser):
     """A loaded ZImageTransformer2DModel.  Device thread only."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        super().__init__(model)
         attend_lengthwise(model)
-
-    @property
-    def module(self) -> Any:
-        """The network, for what is put on it (adapters)."""
-        return self._model
 
     @property
     def blocks(self) -> Sequence[Any]:

@@ -13,26 +13,6 @@ from inline_core.nodes.pixels.limits import Size, check_size
 from inline_core.nodes.pixels.resample import RGB, RGBA, Pixels, resize
 
 MEGAPIXEL: Final = 1024 * 1024
-# Width and height FLUX.1 Kontext was trained on (`pipeline_flux_kontext` of diffusers).
-KONTEXT_SIZES: Final[tuple[Size, ...]] = (
-    (672, 1568),
-    (688, 1504),
-    (720, 1456),
-    (752, 1392),
-    (800, 1328),
-    (832, 1248),
-    (880, 1184),
-    (944, 1104),
-    (1024, 1024),
-    (1104, 944),
-    (1184, 880),
-    (1248, 832),
-    (1328, 800),
-    (1392, 752),
-    (1456, 720),
-    (1504, 688),
-    (1568, 672),
-)
 
 
 @dataclass(frozen=True, slots=True)
