@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 
-from inline_core.downloads.feed import Feed
+from inline_core.downloads.feed import Feed, Reader
 from inline_core.downloads.hub import Hub
 from inline_core.downloads.job import Job, all_there, compare_existing, unchanged
 from inline_core.downloads.record import Download, Failure, FileProgress, State
@@ -110,6 +110,15 @@ class Downloads:
             return tuple(
                 sorted(self._records.values(), key=lambda d: (d.created_at_ms, d.id), reverse=True)
             )
+
+    def follow(self, wake: Callable[[], None]) -> tuple[Reader, tuple[Download, ...]]:
+        """A reader of all news, and every download at the moment from which it reads.
+
+        Nothing it reads is older than these.  `wake` is called from any thread; `feed.close` ends
+        it.
+        """
+        with self._lock:
+            return self.feed.open(wake), self.all()
 
     def get(self, download_id: str) -> Download:
         """One download.  Raises: NotFound."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, WebSocket, WebSocketDisconnect
@@ -332,9 +333,9 @@ async def download_events(websocket: WebSocket) -> None:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(wake.set)
 
-    reader = services.downloads.feed.open(wake_up)
+    reader, known = await run_in_threadpool(services.downloads.follow, wake_up)
     listening = asyncio.create_task(_until_gone(websocket))
-    sending = asyncio.create_task(_send_news(websocket, services, reader, wake))
+    sending = asyncio.create_task(_send_news(websocket, known, reader, wake))
     try:
         await asyncio.wait({listening, sending}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -353,11 +354,10 @@ async def _until_gone(websocket: WebSocket) -> None:
 
 
 async def _send_news(
-    websocket: WebSocket, services: Services, reader: Reader, wake: asyncio.Event
+    websocket: WebSocket, known: Iterable[Download], reader: Reader, wake: asyncio.Event
 ) -> None:
     loop, progress_at = asyncio.get_running_loop(), 0.0
     try:
-        known = await run_in_threadpool(services.downloads.all)
         await _send(websocket, {"type": "snapshot", "downloads": list(map(download_json, known))})
         while True:
             wake.clear()

@@ -92,6 +92,23 @@ def test_several_files_are_put_in_place_together(
     assert done.bytes_total == len(CONTENT) + 2
 
 
+def test_a_follower_reads_nothing_older_than_what_it_was_shown(
+    hub: FakeHub, downloads: Watched
+) -> None:
+    hub.add(REPO, "sub/vae.safetensors", CONTENT)
+    gate = hub.hold(REPO, "sub/vae.safetensors", 100_000)
+    added = downloads.add(want())
+    gate.wait()
+    downloads.until(lambda: downloads.get(added.id).bytes_done == 100_000)
+    reader, known = downloads.follow(lambda: None)
+    assert [(d.state, d.bytes_done) for d in known] == [(State.RUNNING, 100_000)]
+    assert (reader.changes(), reader.progress()) == ([], [])
+    gate.opened.set()
+    downloads.until_state(added.id)
+    assert {d.state for d in reader.changes()} == {State.DONE}
+    downloads.feed.close(reader)
+
+
 def test_cancelled_midway_and_resumed_without_fetching_again(
     hub: FakeHub, downloads: Watched, root: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_download_has_its_shape_and_comes_in_events(empty: LiveServer, hub: Fa
     hub.add(REPO, "sub/vae.safetensors", CONTENT)
     gate = hub.hold(REPO, "sub/vae.safetensors", 50_000)
     with events(empty) as socket:
+        assert json.loads(socket.recv(20)) == {"type": "snapshot", "downloads": []}
         added = add(empty, ASKED)
         assert added["state"] in {"queued", "running"}
         assert added["target"] == "vae/vae.safetensors"
