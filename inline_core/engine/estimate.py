@@ -19,9 +19,9 @@ from inline_core.devices.ladder import Plan
 from inline_core.devices.policy import DevicePolicy
 from inline_core.engine.wiring import wired
 from inline_core.errors import InlineError, ModelFileInvalid, ModelFileMissing
-from inline_core.families.demand import Opened, OpenedFiles, describe, plan_of_job
+from inline_core.families.demand import Opened, OpenedFiles, plan_of_job
 from inline_core.families.registry import family_decoding, family_of
-from inline_core.families.upscaling import scale_of
+from inline_core.families.upscalers.keys import scale_of
 from inline_core.graph.spec import NodeSpec
 from inline_core.graph.validate import CheckedGraph
 from inline_core.loading.catalog import Catalog
@@ -162,7 +162,7 @@ class _Planner:
         overlap: int,  # noqa: ARG002
     ) -> Image:
         """A black picture of the larger size that takes no memory."""
-        scale = scale_of(describe(open_weights(upscaler.path, upscaler.name)))
+        scale = scale_of(open_weights(upscaler.path, upscaler.name).headers)
         shape = (image.height * scale, image.width * scale, 3)
         return Image(np.broadcast_to(np.zeros(3, np.uint8), shape))
 

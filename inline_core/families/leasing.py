@@ -5,8 +5,9 @@ Lives on the device's threads; never imports torch itself.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from inline_core.devices.budget import Weights
 from inline_core.devices.placement import BYTES_PER_VALUE, Placement
@@ -14,9 +15,13 @@ from inline_core.devices.policy import DevicePolicy
 from inline_core.families.demand import OpenedFiles
 from inline_core.loading.adapters import MatchedAdapter
 from inline_core.loading.component import ComponentRef
-from inline_core.loading.deltas import LoadedAdapter, load_adapter
 from inline_core.loading.pool import ComponentPool, Lease
 from inline_core.loading.stream import LoadPlan
+
+if TYPE_CHECKING:
+    from inline_core.loading.deltas import LoadedAdapter
+
+_DELTAS: Final = "inline_core.loading.deltas"
 
 Check = Callable[[], None]
 
@@ -54,9 +59,8 @@ class Leasing:
         values = sum(info.element_count for info in matched.files.tensors.values())
         size = self.policy.size_of(Placement(device, "float32"), Weights(values))
         key = (adapter.path, adapter.stamp, model.path, model.part, model.stamp, device)
-        return self._pool.lease(
-            key, adapter.name, size, lambda: load_adapter(matched, device, check)
-        )
+        load = importlib.import_module(_DELTAS).load_adapter
+        return self._pool.lease(key, adapter.name, size, lambda: load(matched, device, check))
 
     def lacks_room(self, placement: Placement, values: int) -> bool:
         """Say whether so many values are more than there is room for where a component goes."""

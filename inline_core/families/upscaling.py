@@ -8,11 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from inline_core.errors import InvalidParam
-from inline_core.families.demand import Opened
 from inline_core.families.leasing import Leasing
-from inline_core.families.upscalers.keys import upscaler_shape
 from inline_core.loading.component import ComponentRef
-from inline_core.loading.packing import logical_tensors
 from inline_core.loading.pool import Lease
 from inline_core.media.limits import too_large
 
@@ -71,9 +68,3 @@ class Upscalers:
         plan = self._leasing.plan(upscaler, placement, check)
         runtime = importlib.import_module(_RUNTIME)
         return self._leasing.lease(upscaler, plan, runtime.load_upscaler)
-
-
-def scale_of(opened: Opened) -> int:
-    """How much larger a picture gets; 1 for an upscaler that is not built in (nobody knows yet)."""
-    shape = upscaler_shape(logical_tensors(opened.files.headers).tensors)
-    return 1 if shape is None else shape.scale

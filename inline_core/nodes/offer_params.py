@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from inline_core.graph.ports import PortKind
@@ -23,7 +24,7 @@ _MOST_SECONDS: Final = 600.0
 
 def offer_params(family: ModelFamily, offer: Offer) -> tuple[ParamSpec, ...]:
     """All params of an offer's node, in the order they are shown."""
-    return (
+    params = (
         *_words(offer),
         *_sizes(family, offer),
         *_sampling(offer),
@@ -36,6 +37,7 @@ def offer_params(family: ModelFamily, offer: Offer) -> tuple[ParamSpec, ...]:
         ParamSpec("seed", "Seed (-1 = random)", "seed", "seed", -1, integer=True),
         *_files(family, offer),
     )
+    return tuple(replace(param, label=offer.labels.get(param.key, param.label)) for param in params)
 
 
 def _words(offer: Offer) -> Iterator[ParamSpec]:

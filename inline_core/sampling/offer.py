@@ -98,6 +98,7 @@ class Offer:
     (`stated_by_variant`: clients take those of the picked model instead);
     `absent` is what it knows and refuses, and `idle` are params that only matter with that.
     With `experts` a second model may be picked, which is used below `boundary` (a sigma).
+    `labels` are those of params that say something of their own here, by key.
     `guided` are patches that the model gets when it is guided, `options` what its text encoder is
     always told.
     """
@@ -128,6 +129,7 @@ class Offer:
     absent: tuple[Absent, ...] = ()
     idle: tuple[Choice, ...] = ()
     guided: tuple[Patch, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
     experts: bool = False
     boundary: float = 0.875
     options: Mapping[str, Any] = field(default_factory=dict)

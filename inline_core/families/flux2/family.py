@@ -127,6 +127,7 @@ FLUX_2: Final = ModelFamily(
                 Told("klein-9b-kv", "FLUX.2 Klein 9B KV", "klein-9b"),
                 Told("dev", "FLUX.2 dev", "dev"),
             ),
+            labels={"negative_prompt": "Negative prompt (base models only)"},
             size=(256, 2048),
             step=64,
             sized_by_reference=False,
@@ -135,7 +136,7 @@ FLUX_2: Final = ModelFamily(
             absent=(
                 Absent("control_image", "Structure map", kind="control"),
                 Absent("character", "Character", kind="character"),
-                Absent("controlnet", "ControlNet", category="controlnet"),
+                Absent("controlnet", "ControlNet (dev only)", category="controlnet"),
             ),
             idle=(Choice("control_strength", 0.75, "Control strength", 0.0, 2.0, 0.05),),
         ),

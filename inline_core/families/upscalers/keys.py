@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from inline_core.loading.header import TensorInfo
+from inline_core.loading.header import Header, TensorInfo
+from inline_core.loading.packing import logical_tensors
 
 RGB: Final = 3
 _OLD_BLOCK: Final = re.compile(r"model\.1\.sub\.(\d+)\.RDB([123])\.conv([1-5])\.0\.(weight|bias)")
@@ -61,6 +62,12 @@ def upscaler_shape(tensors: Mapping[str, TensorInfo]) -> UpscalerShape | None:
     if row and all(_ROW.fullmatch(name) for name in tensors):
         return _compact(tensors)
     return None
+
+
+def scale_of(headers: Iterable[Header]) -> int:
+    """How much larger a picture gets; 1 for an upscaler that is not built in (nobody knows yet)."""
+    shape = upscaler_shape(logical_tensors(headers).tensors)
+    return 1 if shape is None else shape.scale
 
 
 def _rrdb_sources(tensors: Mapping[str, TensorInfo]) -> dict[str, str]:

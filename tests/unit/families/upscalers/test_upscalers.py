@@ -20,11 +20,11 @@ from inline_core.devices.policy import DevicePolicy
 from inline_core.errors import InvalidParam, NotFinite, RunCancelled, RuntimeMissing
 from inline_core.families.demand import OpenedFiles
 from inline_core.families.leasing import Leasing
-from inline_core.families.upscalers.keys import upscaler_shape
+from inline_core.families.upscalers.keys import scale_of, upscaler_shape
 from inline_core.families.upscalers.networks import CompactNetwork, RrdbNetwork
 from inline_core.families.upscalers.runtime import Upscaler, load_upscaler
 from inline_core.families.upscalers.tiling import spans, weights
-from inline_core.families.upscaling import Upscalers, scale_of
+from inline_core.families.upscaling import Upscalers
 from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.files import open_weights
 from inline_core.loading.header import TensorInfo
@@ -301,7 +301,7 @@ def test_leased_once_and_refused_when_too_large(tmp_path: Path) -> None:
         )
     assert large.shape == (120, 160, 3)
     assert (pool.stats()["hits"], pool.stats()["misses"]) == (1, 1)
-    assert scale_of(opened.open(reference)) == 4
+    assert scale_of(opened.open(reference).files.headers) == 4
     wide = np.broadcast_to(np.zeros(3, np.uint8), (4, 5000, 3))
     with pytest.raises(InvalidParam, match=r"4 times as large.*20000x16"):
         upscalers.upscale(
