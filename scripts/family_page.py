@@ -15,7 +15,8 @@ from typing import Final
 from inline_core.families.registry import FAMILIES
 from inline_core.loading.architectures import DIFFUSION_MODELS, OTHERS, VAES
 from inline_core.loading.architectures.architecture import Architecture
-from inline_core.sampling.family import ModelFamily
+from inline_core.loading.component import Role
+from inline_core.sampling.family import ModelFamily, SoundSpace, SoundtrackSpace
 from inline_core.sampling.offer import Offer
 from tests.real_models import Model
 from tests.real_sizes import CARDS, plans
@@ -29,6 +30,7 @@ _REAL: Final[Mapping[str, Sequence[tuple[str | Model, tuple[str, ...], str]]]] =
         "flux-2": [
             ("flux-2-klein-4b", ("qwen3-4b",), "flux-2"),
             ("flux-2-klein-9b", ("qwen3-8b",), "flux-2"),
+            ("flux-2-dev", ("mistral3",), "flux-2"),
         ],
         "flux-1": [
             ("flux-1-dev", ("clip-l", "t5-xxl"), "kl-16"),
@@ -50,6 +52,11 @@ _REAL: Final[Mapping[str, Sequence[tuple[str | Model, tuple[str, ...], str]]]] =
         ],
         "wan-5b": [("wan-2.2-5b", ("umt5-xxl",), "wan-2.2")],
         "ace-step": [("ace-step", ("qwen3-0.6b",), "oobleck")],
+        "ltx-2": [
+            ("ltx-2", ("gemma3-12b",), "ltx-2"),
+            ("ltx-2.3", ("gemma3-12b",), "ltx-2"),
+        ],
+        "minimax-h3": [("minimax-h3", ("qwen3-vl-32b",), "minimax-h3")],
         "hunyuan-video-1.5": [
             ("hunyuan-video-1.5", ("qwen2.5-vl-7b",), "hunyuan-video-1.5"),
         ],
@@ -79,6 +86,8 @@ _TAKES: Final[Mapping[str, str]] = MappingProxyType(
         "first_frame": "first frame",
         "last_frame": "last frame",
         "optional_frame": "first frame if wired",
+        "first_keyframe": "first frame as a keyframe",
+        "last_keyframe": "last frame as a keyframe",
     }
 )
 
@@ -117,9 +126,8 @@ def _family(family: ModelFamily) -> list[str]:
     rules = family.rules
     encoders = [
         " ".join(filter(None, (need.family, need.variant, "(optional)" if need.optional else "")))
-        for need in rules.text_encoders
+        for need in rules.all_encoders
     ]
-    space = family.space
     vae = f"{rules.vae_family}, {rules.latent_channels} channels"
     lines = [
         f"## {rules.label} (`{rules.name}`)",
@@ -129,15 +137,12 @@ def _family(family: ModelFamily) -> list[str]:
         f"| diffusion model | {rules.name} | {_layouts(DIFFUSION_MODELS, rules.name)} |",
         f"| VAE | {vae} | {_layouts(VAES, rules.vae_family)} |",
     ]
-    for need, words in zip(rules.text_encoders, encoders, strict=True):
+    for need, words in zip(rules.all_encoders, encoders, strict=True):
         lines.append(f"| text encoder | {words} | {_layouts(OTHERS, need.family)} |")
-    lines += [
-        "",
-        f"Latents: `{space.name}`, a {space.factor}th of the picture"
-        + (f", {space.frame_factor} frames in one" if space.frame_factor else "")
-        + f"; sides are multiples of {family.size_multiple}.",
-        "",
-    ]
+    for role in rules.sound_parts:
+        known = _layouts((*VAES, *OTHERS), rules.parts[role], role)
+        lines.append(f"| {role.value.replace('_', ' ')} | {rules.parts[role]} | {known} |")
+    lines += ["", _latents(family), ""]
     lines += [_offer(offer) for offer in family.offers]
     shown = [
         f"- `{name or 'usual'}`: {_defaults(values)}" for name, values in rules.defaults.items()
@@ -147,8 +152,24 @@ def _family(family: ModelFamily) -> list[str]:
     return lines
 
 
-def _layouts(known: Sequence[Architecture], family: str) -> str:
-    names = [name for item in known if item.family == family for name, _ in item.layouts]
+def _latents(family: ModelFamily) -> str:
+    space = family.space
+    if isinstance(space, SoundSpace):
+        return f"Latents: `{space.name}`, {space.rate_hz:g} a second."
+    words = f"Latents: `{space.name}`, 1/{space.factor} of the picture's sides"
+    words += f", {space.frame_factor} frames in one" if space.frame_factor else ""
+    if isinstance(space, SoundtrackSpace):
+        words += f", with {space.sound_rate_hz:g} of sound a second"
+    return f"{words}; sides are multiples of {family.size_multiple}."
+
+
+def _layouts(known: Sequence[Architecture], family: str, role: Role | None = None) -> str:
+    names = [
+        name
+        for item in known
+        if item.family == family and role in {None, item.role}
+        for name, _ in item.layouts
+    ]
     return ", ".join(dict.fromkeys(names)) or "-"
 
 

@@ -1,4 +1,4 @@
-"""Tiny random FLUX.2 klein components of the real architectures in the real on-disk layouts."""
+"""Tiny random FLUX.2 components of the real architectures in the real on-disk layouts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,19 @@ from typing import Any, Final
 
 import torch
 from diffusers import AutoencoderKLFlux2, Flux2Transformer2DModel
-from transformers import Qwen2Tokenizer, Qwen3Config, Qwen3Model
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import (
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
+    PreTrainedTokenizerFast,
+    Qwen2Tokenizer,
+    Qwen3Config,
+    Qwen3Model,
+)
 
+from inline_core.families.text_encoders.mistral import CHAT_TEMPLATE as MISTRAL_TEMPLATE
 from inline_core.families.text_encoders.qwen3 import CHAT_TEMPLATE
 from tests import original_layouts, tiny
 
@@ -79,6 +90,85 @@ def tokenizer() -> Qwen2Tokenizer:
     made = tiny.tokenizer()
     made.chat_template = CHAT_TEMPLATE
     return made
+
+
+def mistral(seed: int = 13, layers: int = 32) -> Any:
+    """A Mistral 3 with its vision tower, deeper than FLUX.2 reads, and with the real vocabulary."""
+    torch.manual_seed(seed)
+    text = {
+        "model_type": "mistral",
+        "vocab_size": 131_072,  # what tells these files
+        "hidden_size": HIDDEN,
+        "intermediate_size": 32,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "head_dim": 128,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000_000.0},
+        "sliding_window": None,
+    }
+    vision = {
+        "model_type": "pixtral",
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "patch_size": 4,
+        "image_size": 16,
+    }
+    model = Mistral3ForConditionalGeneration(Mistral3Config(text_config=text, vision_config=vision))
+    tiny.randomise(model, 0.15)
+    return model.eval()
+
+
+def mistral_tokenizer() -> Any:
+    """A byte-level tokenizer with the special tokens of Mistral Small 3, which pads at the start."""
+    marks = ("[INST]", "[/INST]", "[IMG]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
+    special = ("<unk>", "<s>", "</s>", "<pad>", *marks)
+    characters = sorted(ByteLevel.alphabet())
+    vocabulary = {token: place for place, token in enumerate((*special, *characters))}
+    whole = Tokenizer(BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    whole.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=whole,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        padding_side="left",
+        extra_special_tokens=list(marks),
+    )
+    made.chat_template = MISTRAL_TEMPLATE
+    return made
+
+
+def comfy_mistral_keys(model: Any) -> dict[str, torch.Tensor]:
+    """mistral_3_small_flux2_*.safetensors: 30 layers without a norm, and a tokenizer as bytes."""
+    start = "model.language_model."
+    kept = ("embed_tokens.", *(f"layers.{layer}." for layer in range(30)))
+    state = {
+        name[len(start) :]: tensor
+        for name, tensor in model.state_dict().items()
+        if name.startswith(start)
+    }
+    made = {f"model.{name}": value for name, value in state.items() if name.startswith(kept)}
+    return made | {"tekken_model": torch.zeros(8, dtype=torch.uint8)}
+
+
+def save_dev_models(folder: Path) -> Path:
+    """A models folder of FLUX.2 dev: dev.safetensors, flux2-vae.safetensors, Mistral twice."""
+    state = transformer(guidance_embeds=True).state_dict()
+    tiny.save(original_keys(state), folder / "diffusion_models/dev.safetensors")
+    tiny.save(vae_keys(vae().state_dict()), folder / "vae/flux2-vae.safetensors")
+    encoders, model = folder / "text_encoders", mistral()
+    tiny.save(comfy_mistral_keys(model), encoders / "mistral_flux2.safetensors")
+    model.save_pretrained(encoders / "mistral")
+    for name in ("mistral", "mistral_flux2.tokenizer"):
+        mistral_tokenizer().save_pretrained(encoders / name)
+    # As it is downloaded: without the file of the template.
+    (encoders / "mistral_flux2.tokenizer/chat_template.jinja").unlink()
+    tiny.settle(folder)
+    return folder
 
 
 def original_keys(state: Mapping[str, torch.Tensor], prefix: str = "") -> dict[str, torch.Tensor]:

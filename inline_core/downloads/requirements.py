@@ -58,7 +58,10 @@ def presence(requirement: Requirement, family: str, catalog: Catalog) -> Presenc
     """What the models folders have for a requirement of this family.  Raises nothing."""
     if requirement.role is None:
         return _tokenizer(requirement.encoder, family, catalog)
-    chosen = _chosen(requirement.role, requirement.encoder, family, catalog)
+    chosen = _chosen(requirement.role, requirement.encoder, family, catalog, requirement.variant)
+    wanted = requirement.variant
+    if chosen is not None and wanted and chosen.variant != wanted:
+        return _ABSENT  # a model of another variant does not stand in for it
     if chosen is not None:
         return _there(chosen, chosen.name, catalog)
     if requirement.encoder is not None:
@@ -68,13 +71,13 @@ def presence(requirement: Requirement, family: str, catalog: Catalog) -> Presenc
 
 
 def _chosen(
-    role: Role, need: EncoderNeed | None, family: str, catalog: Catalog
+    role: Role, need: EncoderNeed | None, family: str, catalog: Catalog, variant: str = ""
 ) -> ComponentRef | None:
     """The file that a run with default params would take."""
     if need is not None:
         return _encoder(need, family, catalog)
     try:
-        return catalog.find(role, "", family=family)
+        return catalog.find(role, "", family=family, variant=variant)
     except (ModelFileMissing, ModelFileInvalid):
         return None
 

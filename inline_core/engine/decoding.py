@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from inline_core.errors import InvalidParam
@@ -11,6 +12,7 @@ from inline_core.families.registry import family_decoding
 from inline_core.loading.component import ComponentRef
 from inline_core.media.values import Clip, Image, Waveform
 from inline_core.nodes.base import NodeContext
+from inline_core.sampling.family import SoundtrackSpace
 from inline_core.sampling.values import Latent
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ class Decoder:
     def clips(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Clip, ...]:
         """Turn latents of videos into videos without sound.  Raises: as `pictures`."""
         modules = self._start(vae, latent, ctx, sound=False)
+        space = family_decoding(vae, latent.space).space
+        if isinstance(space, SoundtrackSpace):
+            latent = replace(latent, samples=space.split(latent.samples, latent)[0])
         clips = []
         for pixels, provenance in self._decoded(modules, vae, latent, ctx):
             frames = pixels if pixels.ndim > _PICTURE else pixels[None]
@@ -64,6 +69,9 @@ class Decoder:
     def sounds(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Waveform, ...]:
         """Turn latents of sounds into sounds.  Raises: as `pictures`."""
         modules = self._start(vae, latent, ctx, sound=True)
+        space = family_decoding(vae, latent.space).space
+        if isinstance(space, SoundtrackSpace):
+            return tuple(self._soundtracks(modules, vae, latent, space, ctx))
         sounds = []
         for index in range(latent.samples.shape[0]):
             one = latent.samples[index : index + 1]  # (1, c, frames)
@@ -73,11 +81,30 @@ class Decoder:
             sounds.append(Waveform(samples, rate_hz, provenance))
         return tuple(sounds)
 
+    def _soundtracks(
+        self,
+        modules: Any,
+        vae: ComponentRef,
+        latent: Latent,
+        space: SoundtrackSpace,
+        ctx: NodeContext,
+    ) -> Iterator[Waveform]:
+        """The sounds of videos, as long as these are; what the model made beyond is cut."""
+        sounds = space.split(latent.samples, latent)[1]  # (n, c, frames)
+        seconds = latent.frames / (latent.fps or space.fps)
+        for index in range(len(sounds)):
+            one = sounds[index : index + 1]  # (1, c, frames)
+            work = functools.partial(modules.soundtracks.decode, vae, one)
+            samples, rate_hz = self._on_device(work, ctx, again=None)
+            provenance = self._told(modules, vae, latent, index, (), ctx)
+            yield Waveform(samples[:, : round(seconds * rate_hz)], rate_hz, provenance)
+
     def _start(self, vae: ComponentRef, latent: Latent, ctx: NodeContext, *, sound: bool) -> Any:
         if latent.samples is None:
             message = "an empty latent cannot be decoded: sample it first"
             raise InvalidParam(message, port="latent")
-        if family_decoding(vae, latent.space).space.is_sound is not sound:
+        space = family_decoding(vae, latent.space).space
+        if not isinstance(space, SoundtrackSpace) and space.is_sound is not sound:
             kind, other = ("pictures", "VAE Decode") if sound else ("a sound", "Decode Audio")
             message = f"these are latents of {kind}: decode them with {other}"
             raise InvalidParam(message, port="latent")

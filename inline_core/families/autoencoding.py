@@ -16,6 +16,7 @@ from inline_core.errors import NotFinite
 from inline_core.families.demand import Opened, decoder_channels
 from inline_core.families.leasing import Leasing
 from inline_core.families.registry import AUTOENCODERS, family_decoding, space_with
+from inline_core.loading.architectures.architecture import ALL_FRAMES
 from inline_core.loading.component import ComponentRef
 from inline_core.loading.pool import Lease
 from inline_core.sampling.footprint import decode_values, sound_decode_values
@@ -158,7 +159,8 @@ class Autoencoders:
 
     def _must_tile(self, vae: ComponentRef, width: int, height: int, frames: int) -> bool:
         opened = self._leasing.opened.open(vae)
-        values = decode_values(width, height, decoder_channels(opened), frames)
+        channels, whole = decoder_channels(opened), opened.identity.geometry.get(ALL_FRAMES, 0)
+        values = decode_values(width, height, channels, frames, all_at_once=bool(whole))
         small = self._leasing.policy.profile == "lowvram" and width * height > LOWVRAM_PIXELS
         return small or self._leasing.lacks_room(self._placement(vae), values)
 

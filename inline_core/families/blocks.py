@@ -199,7 +199,8 @@ def _reuse(current: _Pass, output: Tensor, lengths: Sequence[int]) -> Tensor:
         length = lengths[row]
         if row in current.reusing:
             assert memory.rest is not None
-            output[row, :length] += memory.rest
+            # Not `+=`: what is added between the blocks (ControlNets) is in what is remembered.
+            output[row, :length] = current.after_first[row, :length] + memory.rest
         else:
             memory.first = current.first[row].clone()
             memory.rest = (output[row] - current.after_first[row])[:length].clone()

@@ -1,21 +1,25 @@
 """ControlNets beside a diffusion model: checked, leased, and put into the prompts they belong to.
 
 A family that takes them has `load_control(plan)` in its runtime; its denoiser finds those of each
-row as `controls` of the encoded prompt.  Lives on the device thread; never imports torch itself.
+row as `controls` of the encoded prompt, and hands them modules of its own where they share some.
+What they look at is a picture, or its latents (`ModelFamily.control_latents`).  Lives on the device
+thread; never imports torch itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from inline_core.devices.placement import Placement
 from inline_core.errors import InvalidParam
-from inline_core.families.leasing import Leasing
-from inline_core.loading.component import ComponentRef
+from inline_core.families.autoencoding import Autoencoders
+from inline_core.families.leasing import Check, Leasing
+from inline_core.loading.catalog import Catalog
+from inline_core.loading.component import ComponentRef, Role
 from inline_core.sampling.family import ModelFamily
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.sigmas.tables import SigmaTable
@@ -25,14 +29,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Put = Callable[[Any, Conditioning | None], Any]
-_WIDTH = "cross_attention_dim"
+# Sizes that a ControlNet must share with the model it is for, where both tell them.
+_SIZES: Final = ("cross_attention_dim", "dim")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedControl:
-    """A leased ControlNet and what it looks at: `hint` (3, height, width) in 0..1 on the device.
+    """A leased ControlNet and what it looks at, on the device of the model.
 
-    It counts from sigma `upper` (included) down to `lower` (not included).
+    `hint` is a picture (3, height, width) in 0..1, or its normalised latents (channels, ...).  It
+    counts from sigma `upper` (included) down to `lower` (not included).
     """
 
     network: Any
@@ -49,8 +55,10 @@ class LoadedControl:
 class ControlNets:
     """Loads ControlNets for jobs."""
 
-    def __init__(self, leasing: Leasing) -> None:
+    def __init__(self, leasing: Leasing, autoencoders: Autoencoders, catalog: Catalog) -> None:
         self._leasing = leasing
+        self._autoencoders = autoencoders
+        self._catalog = catalog
 
     def check(self, job: SampleJob, family: ModelFamily) -> None:
         """Raise InvalidParam for ControlNets that the model of a job cannot use."""
@@ -61,13 +69,14 @@ class ControlNets:
                     f"{reference.name} out"
                 )
                 raise InvalidParam(message, port="positive")
-            needs = self._leasing.opened.open(job.model).identity.geometry.get(_WIDTH)
-            has = self._leasing.opened.open(reference).identity.geometry.get(_WIDTH)
-            if reference.family != family.name or (needs and has and needs != has):
-                what = self._leasing.opened.open(reference).identity.in_words()
+            needs = self._leasing.opened.open(job.model).identity.geometry
+            found = self._leasing.opened.open(reference).identity
+            sizes = [(needs.get(size), found.geometry.get(size)) for size in _SIZES]
+            other = any(wanted and has and wanted != has for wanted, has in sizes)
+            if reference.family != family.name or other:
                 message = (
-                    f"{reference.name} is {what}; {job.model.name} ({family.rules.label}) needs a "
-                    "ControlNet that was made for it"
+                    f"{reference.name} is {found.in_words()}; {job.model.name} "
+                    f"({family.rules.label}) needs a ControlNet that was made for it"
                 )
                 raise InvalidParam(message, port="positive")
 
@@ -77,18 +86,22 @@ class ControlNets:
         family: ModelFamily,
         placement: Placement,
         table: SigmaTable,
-        check: Callable[[], None],
+        check: Check,
     ) -> tuple[Put, Callable[[], None]]:
         """What puts the ControlNets of a conditioning into its encoded prompt; and how to end.
 
-        Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory, RunCancelled.
+        Raises: InvalidParam, ModelFileInvalid, ModelFileMissing, OutOfMemory, RunCancelled.
         """
-        place = Placement(placement.device, placement.dtype)
         runtime = importlib.import_module(family.runtime)
         networks: dict[ComponentRef, Any] = {}
-        hints: dict[int, Tensor] = {}
+        # First, so that a VAE that is needed for them may leave again.
+        hints = {
+            id(control): self._hint(control, job, family, check).to(placement.device)
+            for control in _controls_of(job)
+        }
         with contextlib.ExitStack() as leases:
             for reference in job.controls:
+                place = self._place(reference, placement)
                 plan = self._leasing.plan(reference, place, check)
                 lease = self._leasing.lease(reference, plan, runtime.load_control)
                 networks[reference] = leases.enter_context(lease)
@@ -96,15 +109,48 @@ class ControlNets:
             def put(encoded: Any, conditioning: Conditioning | None) -> Any:
                 if encoded is None or conditioning is None or not conditioning.controls:
                     return encoded
-                loaded = []
-                for control in conditioning.controls:
-                    if id(control) not in hints:
-                        hints[id(control)] = _hint(control, job, place.device)
-                    hint = hints[id(control)]
-                    loaded.append(_loaded(control, networks, hint, table))
+                loaded = [
+                    _loaded(control, networks, hints[id(control)], table)
+                    for control in conditioning.controls
+                ]
                 return replace(encoded, controls=tuple(loaded))
 
             return put, leases.pop_all().close
+
+    def _place(self, reference: ComponentRef, placement: Placement) -> Placement:
+        """Where the model goes, as the plan counts both as one."""
+        packed = self._leasing.opened.open(reference).weights.packed_bytes
+        if placement.quantization == "packed" and not packed:
+            placement = replace(placement, quantization="none")
+        return replace(placement, attention="native", parallel="", reason="")
+
+    def _hint(self, control: Control, job: SampleJob, family: ModelFamily, check: Check) -> Tensor:
+        """The picture a ControlNet looks at in the size of the one that is made, or its latents.
+
+        Raises: InvalidParam for a VAE of another family.
+        """
+        pixels = _pixels(control, job)  # (3, height, width)
+        if not family.control_latents:
+            return pixels
+        vae = control.vae or self._catalog.companion(Role.VAE, job.model)
+        picture = pixels.permute(1, 2, 0).contiguous().numpy()  # (height, width, 3)
+        encoded = self._autoencoders.encode(vae, picture, check, tiled=False)
+        space = family.space
+        wanted = space.name if encoded.normalised else family.rules.vae_family
+        samples = encoded.samples[0]  # (channels, ...)
+        if encoded.space not in {None, wanted} or samples.shape[0] != space.channels:
+            message = (
+                f"the VAE {vae.name} does not encode to the latents of {family.rules.label} "
+                f"({space.name}), which {control.model.name} looks at: wire the VAE of the model"
+            )
+            raise InvalidParam(message, port="positive")
+        return samples if encoded.normalised else space.normalised(samples)
+
+
+def _controls_of(job: SampleJob) -> Iterator[Control]:
+    """The ControlNets of all prompts of a job, each once."""
+    prompts = [item for item in (job.positive, job.negative, job.second) if item is not None]
+    yield from {id(control): control for item in prompts for control in item.controls}.values()
 
 
 def _loaded(
@@ -114,8 +160,8 @@ def _loaded(
     return LoadedControl(networks[control.model], hint, control.strength, upper, lower)
 
 
-def _hint(control: Control, job: SampleJob, device: str) -> Tensor:
-    """The picture a ControlNet looks at, in the size of the picture that is made."""
+def _pixels(control: Control, job: SampleJob) -> Tensor:
+    """The picture (3, height, width) in 0..1 in the size of the one that is made."""
     import torch
     from torch.nn import functional
 
@@ -124,4 +170,4 @@ def _hint(control: Control, job: SampleJob, device: str) -> Tensor:
     size = (job.latent.height, job.latent.width)
     if tuple(hint.shape[-2:]) != size:
         hint = functional.interpolate(hint, size=size, mode="bilinear", antialias=True)
-    return hint[0].to(device)
+    return hint[0]

@@ -91,16 +91,17 @@ def demand_of(
     members: int,
     references: int = 0,
     frames: int = 1,
+    controls: int = 0,
 ) -> Demand:
     """What one forward pass takes; `parts` has `model` and maybe `text_encoder` and `vae`.
 
-    `references` are the pixels of all pictures that are looked at.
+    `references` are the pixels of all pictures that are looked at, `controls` counts ControlNets.
     """
     model = parts["model"]
     encoder, vae = parts.get("text_encoder"), parts.get("vae")
     channels = decoder_channels(vae) if vae else 256
     geometry = model.identity.geometry
-    size = PassSize(geometry, width, height, members, channels, references, frames)
+    size = PassSize(geometry, width, height, members, channels, references, frames, controls)
     return Demand(
         model=model.weights,
         text_encoder=encoder.weights if encoder else None,
@@ -132,9 +133,9 @@ def demand_of_job(
     """What one forward pass of a job takes."""
     latent = job.latent
     pixels = reference_pixels(job)
-    return demand_of(
-        family, parts, latent.width, latent.height, rows or most_rows(job), pixels, latent.frames
-    )
+    rows = rows or most_rows(job)
+    size = (latent.width, latent.height)
+    return demand_of(family, parts, *size, rows, pixels, latent.frames, len(job.controls))
 
 
 def decoder_channels(vae: Opened) -> int:

@@ -40,15 +40,21 @@ class Leasing:
         return LoadPlan(opened.files, opened.identity, placement, reference.name, check)
 
     def lease(
-        self, reference: ComponentRef, plan: LoadPlan, load: Callable[[LoadPlan], Any]
+        self,
+        reference: ComponentRef,
+        plan: LoadPlan,
+        load: Callable[[LoadPlan], Any],
+        reader: str = "",
     ) -> Lease[Any]:
         """A component, loaded with `load` unless it is there.
+
+        `reader` tells apart what different modules make of one file.
 
         Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory, RunCancelled.
         """
         size = self.policy.size_of(plan.placement, self.opened.open(reference).weights)
         role = str(reference.role)
-        key = (reference.path, reference.part, reference.stamp, plan.placement.key, role)
+        key = (reference.path, reference.part, reference.stamp, plan.placement.key, role, reader)
         return self._pool.lease(key, reference.name, size, lambda: load(plan))
 
     def adapter(

@@ -29,7 +29,7 @@ from inline_core.families.demand import (
 from inline_core.families.experts import ExpertPair, joined
 from inline_core.families.leasing import Leasing
 from inline_core.families.options import ModuleOptions
-from inline_core.families.previews import Previews
+from inline_core.families.previews import Previews, of_video
 from inline_core.families.prompts import Prompts, Reading
 from inline_core.families.provenance import adapter_facts, library_versions
 from inline_core.families.references import check_references, speed_suffix, with_references
@@ -37,6 +37,7 @@ from inline_core.families.registry import (
     family_of,
     table_of,
 )
+from inline_core.families.soundtracks import Soundtracks
 from inline_core.families.upscaling import Upscalers
 from inline_core.loading.adapters import match_adapter
 from inline_core.loading.catalog import Catalog
@@ -67,7 +68,6 @@ class ModuleSource:
         self._policy = policy
         self._opened = OpenedFiles()
         self._leasing = Leasing(self._opened, pool, policy)
-        self._controls = ControlNets(self._leasing)
         self._hashes = FileHashes(None if data_dir is None else data_dir / "file-hashes.json")
         self.prompts = Prompts(catalog, self._leasing)
         self._options = options or ModuleOptions()
@@ -80,6 +80,8 @@ class ModuleSource:
         )
         self.upscalers = Upscalers(self._leasing)
         self.autoencoders = Autoencoders(self._leasing, self._previews.learn)
+        self._controls = ControlNets(self._leasing, self.autoencoders, catalog)
+        self.soundtracks = Soundtracks(self._leasing)
         self._plans: dict[str, dict[str, Any]] = {}
         self._versions = library_versions()
 
@@ -135,6 +137,8 @@ class ModuleSource:
                 warnings.append,
             )
             leases.callback(end_preview)
+            if preview is not None:
+                preview = of_video(preview, family.space, job.latent)
             control, end_controls = self._controls.start(job, family, plan.model, table, check)
             leases.callback(end_controls)
             denoiser, adapters = self._experts(job.model, reading, leases)

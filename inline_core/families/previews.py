@@ -30,13 +30,15 @@ from inline_core.loading.pool import ComponentPool, Lease
 from inline_core.loading.stream import LoadPlan
 from inline_core.loading.vae_choice import rank, said
 from inline_core.sampling.colour_store import ColourStore
-from inline_core.sampling.family import LatentSpace
+from inline_core.sampling.family import LatentSpace, SoundtrackSpace
 from inline_core.sampling.preview import LatentColours, decoded_jpeg
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from inline_core.sampling.values import Latent
 
 Encode = Callable[["Tensor"], bytes]
 Check = Callable[[], None]
@@ -188,6 +190,13 @@ class Previews:
         size = self._policy.size_of(placement, opened.weights)
         runtime = importlib.import_module(TINY_RUNTIME)
         return self._pool.lease(key, file.name, size, lambda: runtime.load_tiny(plan))
+
+
+def of_video(encode: Encode, space: LatentSpace, latent: Latent) -> Encode:
+    """The same for latents that are a video and its sound: only the video is drawn."""
+    if not isinstance(space, SoundtrackSpace):
+        return encode
+    return lambda row: encode(space.split(row[None], latent)[0][0])  # (c, t, h, w)
 
 
 def careful(better: Encode, fallback: Encode, failed: Callable[[Exception], None]) -> Encode:

@@ -113,7 +113,7 @@ class Prompts:
         adapters: TextAdapters | None,
     ) -> Encoders:
         def lease(reference: ComponentRef) -> AbstractContextManager[Any]:
-            loaded = self._text_encoder(reference, placement, reading.check)
+            loaded = self._text_encoder(reference, placement, reading)
             if reading.phase:
                 reading.phase("encode", 0.05, "Encoding prompt")
             if adapters is None:
@@ -142,9 +142,10 @@ class Prompts:
         return TextAdapters(reading.model.adapters, target, lease, reading.warnings)
 
     def _text_encoder(
-        self, encoder: ComponentRef, placement: Placement, check: Check
+        self, encoder: ComponentRef, placement: Placement, reading: Reading
     ) -> Lease[Any]:
-        loader = TEXT_ENCODERS.get(encoder.family)
+        readers = {**TEXT_ENCODERS, **reading.family.readers}
+        loader = readers.get(encoder.family)
         if loader is None:
             message = f"no family reads prompts of the text encoder {encoder.name}"
             raise ModelFileInvalid(message)
@@ -152,12 +153,13 @@ class Prompts:
         if placement.quantization == "packed" and not packed:
             # The placement was made for the largest of several; this one is no packed file.
             placement = replace(placement, quantization="none")
-        plan = self._leasing.plan(encoder, placement, check)
+        plan = self._leasing.plan(encoder, placement, reading.check)
         runtime = importlib.import_module(loader)
         return self._leasing.lease(
             encoder,
             plan,
             lambda plan: runtime.load_text_encoder(plan, self._tokenizer(encoder, runtime)),
+            loader,
         )
 
     def _vision(self, reading: Reading) -> Lease[Any]:

@@ -24,6 +24,9 @@ _ID_AND_LABEL: Final = MappingProxyType(
         Role.DIFFUSION_MODEL: ("diffusion", "Diffusion model"),
         Role.VAE: ("vae", "VAE"),
         Role.TEXT_ENCODER: ("text_encoder", "Text encoder"),
+        Role.CLIP_VISION: ("clip_vision", "Vision encoder"),
+        Role.AUDIO_VAE: ("audio_vae", "Audio VAE"),
+        Role.VOCODER: ("vocoder", "Vocoder"),
     }
 )
 _COMPONENT: Final = ("config.json", "diffusion_pytorch_model.safetensors")

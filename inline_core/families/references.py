@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from inline_core.errors import InvalidParam
-from inline_core.sampling.family import LatentSpace, ModelFamily
+from inline_core.sampling.family import LatentSpace, ModelFamily, SoundtrackSpace
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.values import Latent
 
@@ -44,14 +44,20 @@ def speed_suffix(job: SampleJob) -> str:
 
 
 def with_references(family: ModelFamily, job: SampleJob, device: str, encoded: Any) -> Any:
-    """An encoded prompt with the references of its job; without any it stays as it is."""
+    """An encoded prompt with the references of its job; without any it stays as it is.
+
+    Where a latent is one row of values, the prompt also tells what sizes these stand for.
+    """
+    if encoded is None:
+        return None
     references = job.positive.references
-    if encoded is None or not references:
-        return encoded
     runtime = importlib.import_module(family.runtime)
-    return runtime.with_references(
-        encoded, [_for_model(latent, family.space, device) for latent in references]
-    )
+    if isinstance(family.space, SoundtrackSpace):
+        encoded = runtime.laid_out(encoded, job.latent)
+    if references:
+        placed = [_for_model(latent, family.space, device) for latent in references]
+        encoded = runtime.with_references(encoded, placed)
+    return encoded
 
 
 def _for_model(latent: Latent, space: LatentSpace, device: str) -> Latent:

@@ -51,21 +51,38 @@ TEXT_ENCODERS: Final[Mapping[str, str]] = MappingProxyType(
         "clip": "inline_core.families.text_encoders.clip",
         "t5": "inline_core.families.text_encoders.t5",
         "umt5": "inline_core.families.text_encoders.t5",
-        "byt5": "inline_core.families.text_encoders.t5",
+        "byt5": "inline_core.families.text_encoders.byt5",
         "gemma2": "inline_core.families.text_encoders.gemma2",
+        "mistral3": "inline_core.families.text_encoders.mistral",
+        "gemma3": "inline_core.families.text_encoders.gemma3",
         **_own_modules(Role.TEXT_ENCODER),
     }
 )
 VISION_ENCODERS: Final[Mapping[str, str]] = MappingProxyType(
-    {"clip-vision": "inline_core.families.vision_encoders.clip"}
+    {
+        "clip-vision": "inline_core.families.vision_encoders.clip",
+        "siglip-vision": "inline_core.families.vision_encoders.siglip",
+    }
 )
 AUTOENCODERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "autoencoder-kl": "inline_core.families.autoencoders.kl",
         "autoencoder-kl-wan": "inline_core.families.autoencoders.wan",
+        "autoencoder-kl-hunyuan-video-1.5": "inline_core.families.autoencoders.hunyuan15",
         "autoencoder-kl-flux-2": "inline_core.families.autoencoders.kl_flux2",
         "autoencoder-oobleck": "inline_core.families.autoencoders.oobleck",
         **_own_modules(Role.VAE),
+    }
+)
+
+
+# What makes the sound of videos, by architecture and role.
+SOUND_PARTS: Final[Mapping[tuple[str, Role], str]] = MappingProxyType(
+    {
+        (architecture, role): module
+        for family in FAMILIES.values()
+        for (role, architecture), module in family.modules.items()
+        if role in {Role.AUDIO_VAE, Role.VOCODER}
     }
 )
 
@@ -111,7 +128,7 @@ def table_for(model: ComponentRef, family: ModelFamily, wanted: ScheduleFor) -> 
 def family_reading(encoder: ComponentRef) -> ModelFamily | None:
     """A family that reads prompts of this text encoder, or None."""
     for family in FAMILIES.values():
-        if any(need.family == encoder.family for need in family.rules.text_encoders):
+        if any(need.family == encoder.family for need in family.rules.all_encoders):
             return family
     return None
 

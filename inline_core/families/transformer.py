@@ -53,6 +53,16 @@ def load_transformer(plan: LoadPlan, build: Callable[..., Any], table: Keys, **c
     return model.eval()
 
 
+def buffers_as_weights(model: Any, *names: str) -> None:
+    """Let buffers that lie in files like weights be filled like them."""
+    for name in names:
+        owner, _, leaf = name.rpartition(".")
+        module = model.get_submodule(owner)
+        empty = torch.empty_like(getattr(module, leaf), device="meta")
+        delattr(module, leaf)
+        module.register_parameter(leaf, torch.nn.Parameter(empty, requires_grad=False))
+
+
 def place_buffers(model: Any, storage: str) -> None:
     """Move the buffers of a module, which were computed when it was built, to where it is held."""
     for name, buffer in list(model.named_buffers()):

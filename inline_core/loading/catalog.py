@@ -6,6 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ FRESH_S: Final = 1.0
 # Where all-in-one checkpoints lie, whose parts are offered beside files of their own.
 _MODELS: Final = (Role.DIFFUSION_MODEL, Role.CHECKPOINT)
 _CHECKPOINTS: Final = CATEGORIES_OF_ROLE[Role.DIFFUSION_MODEL]
+_CONTROLNETS: Final = CATEGORIES_OF_ROLE[Role.CONTROLNET]
 
 
 class Catalog:
@@ -91,11 +93,18 @@ class Catalog:
     def pickable(self, category: str) -> tuple[ModelFile, ...]:
         """The entries among which a param of this category picks.
 
-        Diffusion models may lie in models/checkpoints too.
+        Diffusion models may lie in models/checkpoints too, ControlNets in models/model_patches.
         """
-        if category != _CHECKPOINTS[0]:
+        if category == _CHECKPOINTS[0]:
+            return tuple(file for place in _CHECKPOINTS for file in self.files(place))
+        if category != _CONTROLNETS[0]:
             return self.files(category)
-        return tuple(file for place in _CHECKPOINTS for file in self.files(place))
+        others = (file for place in _CONTROLNETS[1:] for file in self.files(place))
+        role = Role.CONTROLNET
+        return (
+            *self.files(category),
+            *(f for f in others if f.identity and f.identity.role is role),
+        )
 
     def options(self, category: str, family: str | None = None) -> tuple[str, ...]:
         """Names a client may pick: ready files of the right role (and family), demo files last."""
@@ -389,13 +398,29 @@ class Catalog:
             self._check(piece, role, family)
         if file.status != "ready" or piece is None:
             raise ModelFileInvalid(f"{_capital(ROLE_IN_WORDS[role])}: {file.reason}")
-        return piece.reference(role)
+        return self._with_sound(piece, role)
 
     def _checked(self, piece: Piece | None, role: Role, family: str | None) -> ComponentRef:
         assert piece is not None
         role = _kind(role)
         self._check(piece, role, family)
-        return piece.reference(role)
+        return self._with_sound(piece, role)
+
+    def _with_sound(self, piece: Piece, role: Role) -> ComponentRef:
+        """A component; the VAE of a family that makes videos with their sound has its parts."""
+        reference = piece.reference(role)
+        if role is not Role.VAE:
+            return reference
+        vae = piece.identity.family
+        families = self._families.values()
+        rules = next((one for one in families if one.sound_parts and one.vae_family == vae), None)
+        if rules is None:
+            return reference
+        others = []
+        for part in rules.sound_parts:
+            found = closest(self._ready(part, rules.name), reference)
+            others += [piece.reference(part) for piece in found[:1]]
+        return replace(reference, others=tuple(others))
 
     def _check(self, piece: Piece, role: Role, family: str | None) -> None:
         named = self._families.get(family) if family else None

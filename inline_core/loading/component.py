@@ -18,7 +18,6 @@ class Role(StrEnum):
     AUDIO_VAE = "audio_vae"
     VOCODER = "vocoder"
     TEXT_ENCODER = "text_encoder"
-    TEXT_CONNECTOR = "text_connector"
     LORA = "lora"
     CONTROLNET = "controlnet"
     MODEL_PATCH = "model_patch"

@@ -6,6 +6,8 @@ is copied while the current one computes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,3 +32,21 @@ def offload(module: nn.Module, placement: Placement) -> None:
         num_blocks_per_group=1,
         use_stream=device.type == "cuda",
     )
+
+
+@contextmanager
+def whole(module: nn.Module) -> Iterator[None]:
+    """What lies in no block of a streamed module is on its device within.
+
+    For who calls parts of a module without calling the module: its blocks come by themselves.
+    """
+    registry = getattr(module, "_diffusers_hook", None)
+    hook = registry.get_hook("group_offloading") if registry is not None else None
+    if hook is None:
+        yield
+        return
+    hook.group.onload_()
+    try:
+        yield
+    finally:
+        hook.group.offload_()

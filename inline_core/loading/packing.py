@@ -35,6 +35,8 @@ MXFP8_BLOCK: Final = 32
 
 _PLAIN: Final = frozenset(("F64", "F32", "F16", "BF16", "I64", "I16", "U16", "BOOL", "C64"))
 _FP8: Final = ("F8_E4M3", "F8_E5M2")
+# Tokenizers as bytes inside text encoders of ComfyUI; ours lie beside them.
+_TOKENIZERS: Final = ("spiece_model", "tekken_model")
 _NEVER_PLAIN: Final = ("I8", "U8", "F4", "F6_E2M3", "F6_E3M2", "F8_E8M0")
 _COMFY: Final = ".comfy_quant"
 _MARKER: Final = "scaled_fp8"
@@ -103,6 +105,7 @@ def logical_tensors(headers: Iterable[Header]) -> LogicalTensors:
     if plain and not renamed and PACKED_LAYERS not in metadata:
         return LogicalTensors(tensors, {}, "", ())
     found = _Found(tensors)
+    found.absorbed |= {name for name in tensors if name.rpartition(".")[2] in _TOKENIZERS}
     if renamed:
         found.names |= {name: plain_name(name) for name in tensors}
     _gguf(found)

@@ -25,7 +25,7 @@ def fits_family(identity: FileIdentity, rules: FamilyRules) -> bool:
         channels = identity.geometry.get("latent_channels")
         return identity.family == rules.vae_family and channels == rules.latent_channels
     if identity.role is Role.TEXT_ENCODER:
-        return any(matches(identity, need) for need in rules.text_encoders)
+        return any(matches(identity, need) for need in rules.all_encoders)
     if identity.role in rules.parts:
         return identity.family == rules.parts[identity.role]
     return identity.family == rules.name
@@ -56,6 +56,7 @@ def compare(
 
 def combine(
     rules: FamilyRules,
+    needs: Sequence[EncoderNeed],
     model: Sizes,
     candidates: Sequence[Sequence[ComponentRef]],
     given: Sequence[ComponentRef],
@@ -67,7 +68,7 @@ def combine(
     """
     slots = [
         [*found[:MOST_CANDIDATES], *([None] if need.optional else [])]
-        for need, found in zip(rules.text_encoders, candidates, strict=True)
+        for need, found in zip(needs, candidates, strict=True)
     ]
     for choice in itertools.islice(itertools.product(*slots), _MOST_COMBINATIONS):
         chosen = [reference for reference in choice if reference is not None]
@@ -106,14 +107,14 @@ def paired_encoders(
 
     Those `given` are among them.  Raises: ModelFileMissing, ModelFileInvalid.
     """
-    sizes = shelf.identity(model).geometry
+    sizes, needs = shelf.identity(model).geometry, rules.encoders_for(model.variant)
     for reference in given:
         _check_encoder(reference, model, rules, shelf)
     candidates: list[list[ComponentRef]] = []
-    for need in rules.text_encoders:
+    for need in needs:
         mine = [item for item in given if matches(shelf.identity(item), need)]
         fitting = [item for item in mine if fits_size(shelf.identity(item), need, sizes)]
-        same_kind = sum(other.family == need.family for other in rules.text_encoders)
+        same_kind = sum(other.family == need.family for other in needs)
         # What is named stands for its need, unless several needs are of its kind.
         alone = len(mine) == 1 and same_kind == 1
         found = fitting if alone else [*fitting, *shelf.encoders_beside(need, model, sizes)]
@@ -121,10 +122,10 @@ def paired_encoders(
             fit = f" that fits {model.name} ({_in_words(need, sizes)})"
             raise shelf.nothing_found(Role.TEXT_ENCODER, model.family, fit)
         candidates.append(found)
-    chosen = combine(rules, sizes, candidates, given, shelf.identity)
+    chosen = combine(rules, needs, sizes, candidates, given, shelf.identity)
     if not chosen:
         names = ", ".join(item.name for item in given) or "those in models/text_encoders"
-        wanted = " and ".join(_in_words(need, sizes) for need in rules.text_encoders)
+        wanted = " and ".join(_in_words(need, sizes) for need in needs)
         message = (
             f"The text encoders of {model.name} ({rules.label}) do not go together: {names}. "
             f"It needs {wanted}"
@@ -138,11 +139,13 @@ def _check_encoder(
 ) -> None:
     """Raise ModelFileInvalid if a text encoder is of no kind or size that the model takes."""
     has, sizes = shelf.identity(reference), shelf.identity(model).geometry
-    needs = [need for need in rules.text_encoders if matches(has, need)]
+    wanted = rules.encoders_for(model.variant)
+    needs = [need for need in wanted if matches(has, need)]
     if not needs:
+        words = " and ".join(_in_words(need, sizes) for need in wanted)
         message = (
             f"{reference.name} is {has.in_words()}; {model.name} ({rules.label}) needs "
-            f"another text encoder{shelf.candidates(Role.TEXT_ENCODER, model.family)}"
+            f"another text encoder ({words}){shelf.candidates(Role.TEXT_ENCODER, model.family)}"
         )
         raise ModelFileInvalid(message)
     if not any(fits_size(has, need, sizes) for need in needs):

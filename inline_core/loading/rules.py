@@ -34,7 +34,6 @@ CATEGORIES_OF_ROLE: Final[Mapping[Role, tuple[str, ...]]] = MappingProxyType(
         Role.AUDIO_VAE: ("vae",),
         Role.VOCODER: ("vae",),
         Role.TEXT_ENCODER: ("text_encoders",),
-        Role.TEXT_CONNECTOR: ("text_encoders",),
         Role.LORA: ("loras",),
         Role.CONTROLNET: ("controlnet", "model_patches"),
         Role.MODEL_PATCH: ("model_patches", "controlnet"),
@@ -51,7 +50,6 @@ ROLE_IN_WORDS: Final[Mapping[Role, str]] = MappingProxyType(
         Role.AUDIO_VAE: "an audio VAE",
         Role.VOCODER: "a vocoder",
         Role.TEXT_ENCODER: "a text encoder",
-        Role.TEXT_CONNECTOR: "a text connector",
         Role.LORA: "a LoRA",
         Role.CONTROLNET: "a ControlNet",
         Role.MODEL_PATCH: "a model patch",
@@ -65,7 +63,7 @@ ROLE_IN_WORDS: Final[Mapping[Role, str]] = MappingProxyType(
 
 
 # They lie beside what a picker offers, but no picker asks for them.
-_PARTS_OF_MODELS: Final = frozenset({Role.AUDIO_VAE, Role.VOCODER, Role.TEXT_CONNECTOR})
+_PARTS_OF_MODELS: Final = frozenset({Role.AUDIO_VAE, Role.VOCODER})
 
 
 def roles_of(category: str) -> frozenset[Role] | None:
@@ -109,7 +107,8 @@ class Requirement:
     """One thing a family needs in the models folder, and where it is published.
 
     `role` is what the file is for; None means the tokenizer of the text encoder.  `encoder` says
-    which of several text encoders is meant (None: there is one).  The first of `files` names it:
+    which of several text encoders is meant (None: there is one), `variant` that it is the diffusion
+    model of that variant ("": any will do).  The first of `files` names it:
     more of them must share its folder.  `size_bytes` is about what all files
     weigh together; the exact number is known only when they are fetched.
     """
@@ -122,6 +121,7 @@ class Requirement:
     size_bytes: int
     optional: bool = False
     encoder: EncoderNeed | None = None
+    variant: str = ""
 
     @property
     def local_path(self) -> str:
@@ -144,7 +144,8 @@ class FamilyRules:
     `vae_family` and `latent_channels` say which VAEs fit, `vae_words` by which words in their names
     one of several is preferred (see `vae_choice`); `model_channels` names the size of the
     diffusion model that the channels of its VAE must equal ("": none).  `text_encoders` are what
-    prompts are read with, in the order the family wants them; `encoders_fit` says from the sizes of
+    prompts are read with, in the order the family wants them (`encoders_of_variant`: those of
+    variants that read them with others instead); `encoders_fit` says from the sizes of
     the diffusion model and of all of them whether they belong together.  `parts` names the
     architectures of further components, by role.  `defaults` gives the params of each variant;
     `settings_fields` the setting that names a file, by role; `requirements` says what its generate
@@ -158,8 +159,24 @@ class FamilyRules:
     text_encoders: tuple[EncoderNeed, ...]
     model_channels: str = "in_channels"
     vae_words: tuple[str, ...] = ()
+    encoders_of_variant: Mapping[str, tuple[EncoderNeed, ...]] = field(default_factory=dict)
     encoders_fit: Callable[[Sizes, Sequence[Sizes]], bool] = _always_fit
     parts: Mapping[Role, str] = field(default_factory=dict)
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings_fields: Mapping[Role, str] = field(default_factory=dict)
     requirements: tuple[Requirement, ...] = ()
+
+    def encoders_for(self, variant: str) -> tuple[EncoderNeed, ...]:
+        """What the prompts of a variant are read with, in order."""
+        return self.encoders_of_variant.get(variant, self.text_encoders)
+
+    @property
+    def all_encoders(self) -> tuple[EncoderNeed, ...]:
+        """What any variant reads its prompts with."""
+        others = (need for needs in self.encoders_of_variant.values() for need in needs)
+        return tuple(dict.fromkeys((*self.text_encoders, *others)))
+
+    @property
+    def sound_parts(self) -> tuple[Role, ...]:
+        """The roles of the parts that make the sound of videos, in the order they are used."""
+        return tuple(role for role in (Role.AUDIO_VAE, Role.VOCODER) if role in self.parts)

@@ -102,6 +102,7 @@ def controlnet(
     negative: Conditioning,
     controlnet: Annotated[ComponentRef, Port(PortKind.CONTROLNET, "ControlNet")],
     image: Annotated[Image | ImageBatch, Port(PortKind.CONTROL, "Control image")],
+    vae: Annotated[ComponentRef | None, Port(PortKind.VAE, "VAE")] = None,
     *,
     strength: Annotated[float, Param(min=0.0, max=10.0, step=0.05)] = 1.0,
     start: Percent = 0.0,
@@ -110,10 +111,11 @@ def controlnet(
     """Guide both prompts with a ControlNet and a picture of edges, depth, a pose, or the like.
 
     It counts from `start` to `end`, shares of the sampling: 0 is pure noise, 1 the end.  Several
-    add up.  The picture is brought to the size of the one that is made.
+    add up.  The picture is brought to the size of the one that is made; ControlNets that look at
+    latents (Z-Image) see it through `vae`, or through the VAE that fits the model.
     Raises: InvalidParam.
     """
-    added = control_of(ctx, controlnet, image, strength, (start, end))
+    added = control_of(ctx, controlnet, image, strength, (start, end), vae)
     return (
         replace(positive, controls=(*positive.controls, added)),
         replace(negative, controls=(*negative.controls, added)),
@@ -126,12 +128,13 @@ def control_of(
     image: Image | ImageBatch,
     strength: float,
     span: tuple[float, float],
+    vae: ComponentRef | None = None,
 ) -> Control:
     """A ControlNet with its picture.  Raises: InvalidParam if it ends before it starts."""
     if span[0] > span[1]:
         message = f"it starts at {span[0]} and ends at {span[1]}: the end must not be first"
         raise InvalidParam(message, param="start")
-    return Control(controlnet, single_image(ctx, image), strength, *span)
+    return Control(controlnet, single_image(ctx, image), strength, *span, vae=vae)
 
 
 @node(

@@ -17,7 +17,10 @@ from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.latent import single_image
 from inline_core.sampling.values import Conditioning, Latent
 
-_RESTS = (("grey", "Grey (models from a picture)"), ("nothing", "Nothing (Wan 2.2 5B)"))
+_RESTS = (
+    ("grey", "Grey (models from a picture)"),
+    ("nothing", "Nothing (Wan 2.2 5B, HunyuanVideo 1.5)"),
+)
 _SAME_SHAPE = 0.02  # sides that differ less are scaled, not cut
 
 
@@ -42,7 +45,8 @@ def frames(
     """Give a model the frames that a video begins and ends with; `latent` says its size.
 
     Pictures are scaled to the video, and cut where its shape is another one.  Models that also look
-    at them through CLIP (Wan 2.1) are shown them as they are.
+    at them through CLIP (Wan 2.1) are shown them as they are; with nothing between they are shown
+    as they were cut (HunyuanVideo 1.5).
     Raises: InvalidParam, ModelFileInvalid.
     """
     shown = [single_image(ctx, image) for image in (first, last) if image is not None]
@@ -61,9 +65,64 @@ def frames(
             fitting = _fitted(ctx, single_image(ctx, image), latent.width, latent.height)
             pixels[place] = fitting.astype(np.float32) / 255.0
             mask[place] = 0
+            if rest == "nothing":
+                shown = [Image(fitting)]
     given = ctx.render.encode_pixels(vae, pixels, ctx)
     given = replace(given, mask=mask, frames=latent.frames)
     return replace(conditioning, references=(given,), pictures=tuple(shown))
+
+
+@node(
+    "conditioning/keyframes",
+    title="Keyframes Conditioning",
+    category="Conditioning",
+    icon="film",
+    outputs=[Port(PortKind.CONDITIONING)],
+    needs=["torch"],
+)
+def keyframes(
+    ctx: NodeContext,
+    conditioning: Conditioning,
+    vae: Annotated[ComponentRef, Port(PortKind.VAE, "VAE")],
+    latent: Latent,
+    first: Annotated[Image | ImageBatch | None, Port(PortKind.IMAGE, "First frame")] = None,
+    last: Annotated[Image | ImageBatch | None, Port(PortKind.IMAGE, "Last frame")] = None,
+) -> Conditioning:
+    """Hold a model to pictures at the ends of a video (MiniMax H3); `latent` says its size.
+
+    Each picture is encoded by itself, and the text encoder sees it too.  The first one is stretched
+    to the video, the one after it is cut to its shape.
+    Raises: InvalidParam without any picture; ModelFileInvalid.
+    """
+    ends = [(0, first), (-1, last)]
+    given = [(place, single_image(ctx, image)) for place, image in ends if image is not None]
+    if not given:
+        message = "wire a picture that the video begins with, or one that it ends with"
+        raise InvalidParam(message, port="image")
+    size = (latent.width, latent.height)
+    lanczos = PillowImage.Resampling.LANCZOS
+    shown, references = [], []
+    for index, (place, image) in enumerate(given):
+        picture = PillowImage.fromarray(image.pixels[:, :, :3])
+        if picture.size != size:
+            picture = picture.resize(size, lanczos) if index == 0 else _covering(picture, size)
+        pixels = np.asarray(picture)
+        mask = np.full((latent.frames, 1, 1), 255, np.uint8)
+        mask[place] = 0
+        encoded = ctx.render.encode_pixels(vae, pixels, ctx)
+        references.append(replace(encoded, mask=mask, frames=latent.frames))
+        shown.append(Image(pixels, image.provenance))
+    return replace(conditioning, references=tuple(references), pictures=tuple(shown))
+
+
+def _covering(picture: PillowImage.Image, size: tuple[int, int]) -> PillowImage.Image:
+    """A picture scaled to cover a size and cut around its middle, as MiniMax H3's pipeline does."""
+    width, height = size
+    scale = max(width / picture.width, height / picture.height)
+    large = (max(width, round(picture.width * scale)), max(height, round(picture.height * scale)))
+    left, top = (large[0] - width) // 2, (large[1] - height) // 2
+    resized = picture.resize(large, PillowImage.Resampling.LANCZOS)
+    return resized.crop((left, top, left + width, top + height))
 
 
 def _fitted(ctx: NodeContext, image: Image, width: int, height: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from inline_core.media.values import Clip, Image, ImageBatch, Mask, Waveform
 from inline_core.nodes.base import NodeContext
 from inline_core.nodes.conditioning import control_of, inpaint
 from inline_core.nodes.fitting import fitted, fitted_mask
-from inline_core.nodes.frames import frames
+from inline_core.nodes.frames import frames, keyframes
 from inline_core.nodes.latent import noise_mask, single_image, sound_latent
 from inline_core.nodes.load import with_adapters
 from inline_core.nodes.offer_params import OPTIONAL_PORTS, offer_params
@@ -23,10 +23,27 @@ from inline_core.nodes.patches import pair
 from inline_core.nodes.sample import run_job
 from inline_core.sampling.family import ModelFamily, SoundSpace
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.offer import Offer
+from inline_core.sampling.offer import WITH_SOUND, Offer
 from inline_core.sampling.patches import with_patch
 from inline_core.sampling.values import Conditioning, Latent
 
+# What is wired for each of `takes`, in the order the ports are shown: before what this release
+# only knows, and after it.
+_PORTS_FIRST: Final = (
+    ("references", PortSpec("image", "Reference image(s)", PortKind.IMAGES)),
+    ("image", PortSpec("image", "Image (img2img)", PortKind.IMAGE)),
+    ("control", PortSpec("control_image", "Control image", PortKind.CONTROL)),
+)
+_PORTS_AFTER: Final = (
+    ("mask", PortSpec("mask", "Mask (inpaint)", PortKind.MASK)),
+    ("optional_frame", PortSpec("image", "First frame", PortKind.IMAGE)),
+    ("first_keyframe", PortSpec("image", "First frame", PortKind.IMAGE)),
+    ("last_keyframe", PortSpec("last_image", "Last frame", PortKind.IMAGE)),
+    ("first_frame", PortSpec("image", "First frame", PortKind.IMAGE, required=True)),
+    ("last_frame", PortSpec("last_image", "Last frame", PortKind.IMAGE, required=True)),
+    ("inpaint", PortSpec("image", "Image", PortKind.IMAGE, required=True)),
+    ("inpaint", PortSpec("mask", "Mask", PortKind.MASK, required=True)),
+)
 _ENCODER_PARAMS: Final = ("text_encoder", "text_encoder_2", "text_encoder_3")
 
 
@@ -37,7 +54,7 @@ def node_of(family: ModelFamily, offer: Offer) -> NodeSpec:
         type=offer.type,
         title=offer.title,
         category="Generate",
-        icon="film" if video else "audio-lines" if offer.output == "audio" else "wand",
+        icon="audio-lines" if offer.output == "audio" else "wand",
         inputs=tuple(_inputs(offer)),
         outputs=tuple(_outputs(offer)),
         params=offer_params(family, offer),
@@ -50,29 +67,17 @@ def node_of(family: ModelFamily, offer: Offer) -> NodeSpec:
 
 
 def _inputs(offer: Offer) -> list[PortSpec]:
-    ports = [PortSpec("prompt", "Prompt", PortKind.TEXT, required=True), *OPTIONAL_PORTS]
-    if "references" in offer.takes:
-        ports.append(PortSpec("image", "Reference image(s)", PortKind.IMAGES))
-    if "image" in offer.takes:
-        ports.append(PortSpec("image", "Image (img2img)", PortKind.IMAGE))
-    if "control" in offer.takes:
-        ports.append(PortSpec("control_image", "Control image", PortKind.CONTROL))
-    known = [absent for absent in offer.absent if absent.kind]
-    ports += [PortSpec(item.key, item.label, PortKind(item.kind)) for item in known]
-    if "mask" in offer.takes:
-        ports.append(PortSpec("mask", "Mask (inpaint)", PortKind.MASK))
-    if "optional_frame" in offer.takes:
-        ports.append(PortSpec("image", "First frame", PortKind.IMAGE))
-    for take, port, label in (
-        ("first_frame", "image", "First frame"),
-        ("last_frame", "last_image", "Last frame"),
-    ):
-        if take in offer.takes:
-            ports.append(PortSpec(port, label, PortKind.IMAGE, required=True))
-    if "inpaint" in offer.takes:
-        ports.append(PortSpec("image", "Image", PortKind.IMAGE, required=True))
-        ports.append(PortSpec("mask", "Mask", PortKind.MASK, required=True))
-    return ports
+    absent = [
+        PortSpec(item.key, item.label, PortKind(item.kind)) for item in offer.absent if item.kind
+    ]
+    ports = [
+        PortSpec("prompt", "Prompt", PortKind.TEXT, required=True),
+        *OPTIONAL_PORTS,
+        *(port for take, port in _PORTS_FIRST if take in offer.takes),
+        *absent,
+        *(port for take, port in _PORTS_AFTER if take in offer.takes),
+    ]
+    return [replace(port, label=offer.labels.get(port.id, port.label)) for port in ports]
 
 
 def _outputs(offer: Offer) -> list[PortSpec]:
@@ -145,7 +150,12 @@ class _Run:
             return {"audio": sounds[0]}
         clips: tuple[Clip, ...] = ctx.render.decode_clips(parts[1], result, ctx)
         described(ctx, parts, prompt, lora)
-        return {"video": clips[0]}
+        if self.offer.output == "video":
+            return {"video": clips[0]}
+        if not params.get(WITH_SOUND, True):
+            return {"video": clips[0], "audio": None}
+        sounds = ctx.render.decode_sounds(parts[1], result, ctx)
+        return {"video": replace(clips[0], sound=sounds[0]), "audio": sounds[0]}
 
     def _with_second(
         self,
@@ -177,7 +187,17 @@ class _Run:
         self.family.check_variant(model)
         wired = (inputs.get("vae"), inputs.get("text_encoder"))
         encoders = [str(params.get(key) or "") for key in _ENCODER_PARAMS]
-        return parts_of(ctx, model, wired, str(params["vae"] or ""), encoders)
+        parts = parts_of(ctx, model, wired, str(params["vae"] or ""), encoders)
+        if self.offer.output == "video+audio" and params.get(WITH_SOUND, True):
+            self._check_sound(ctx, parts[1])
+        return parts
+
+    def _check_sound(self, ctx: NodeContext, vae: ComponentRef) -> None:
+        """Raise ModelFileMissing if a part that makes the sound is absent, before anything runs."""
+        there = {part.role for part in vae.others}
+        for role in self.family.rules.sound_parts:
+            if role not in there:
+                ctx.components.find(role, "", family=self.family.name)
 
     def _found(self, ctx: NodeContext, params: Mapping[str, Any]) -> ComponentRef:
         """The model that is picked, or the best one of the variant that is wanted."""
@@ -209,7 +229,7 @@ class _Run:
         chosen = {choice.key: params[choice.key] for choice in self.offer.choices}
         options = tuple(sorted({**chosen, **self.offer.options}.items()))
         guidance = None
-        if self.offer.guidance == "input":
+        if self.offer.guidance_of(parts[0].variant) == "input":
             wanted = float(params["guidance"])
             found = usual.get("guidance") if wanted < 0 else wanted
             guidance = None if found is None else float(found)
@@ -225,7 +245,7 @@ class _Run:
         inputs: Mapping[str, Any],
     ) -> SampleJob:
         offer = self.offer
-        key = "cfg" if offer.guidance == "input" else "guidance"
+        key = "cfg" if offer.guidance_of(parts[0].variant) == "input" else "guidance"
         none = 0.0 if offer.guidance == "above_one" else 1.0
         wanted = float(params.get(key, none))
         cfg = float(usual.get(key, none)) if wanted < 0 else wanted
@@ -243,13 +263,18 @@ class _Run:
             positive=positive,
             negative=negative,
             latent=latent,
-            steps=int(params["steps"]) or int(usual["steps"]),
+            steps=_steps(offer, params, usual),
             cfg=max(cfg, 1.0),
             sampler=str(params["sampler"]),
             scheduler=str(params["scheduler"]),
             seed=int(params["seed"]),
             denoise=float(params["strength"]) if starts else 1.0,
         )
+
+
+def _steps(offer: Offer, params: Mapping[str, Any], usual: Mapping[str, Any]) -> int:
+    steps = int(params[offer.steps_key]) or int(usual["steps"])
+    return max(steps - 1, 1) if offer.counts_last else steps
 
 
 def _refuse_absent(offer: Offer, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> None:
@@ -309,13 +334,20 @@ class _Start:
         family = self.family.name
         network = self.ctx.components.find(Role.CONTROLNET, name, family=family)
         span = float(params["control_start"]), float(params["control_end"])
-        strength = float(params["control_strength"])
-        control = control_of(self.ctx, network, image, strength, span)
+        strength = float(params[self.offer.control_key])
+        control = control_of(self.ctx, network, image, strength, span, self.parts[1])
         return replace(conditioning, controls=(*conditioning.controls, control))
 
     def framed(self, conditioning: Conditioning, latent: Latent) -> Conditioning:
         """The conditioning with the frames that are wired."""
-        takes, first = self.offer.takes, self.inputs.get("image")
+        takes, given = self.offer.takes, self.inputs.get("image")
+        if not any("frame" in take for take in takes):
+            return conditioning  # what is wired may be a picture to start from, or several
+        first = None if given is None else self.offer.first_frame(single_image(self.ctx, given))
+        if "first_keyframe" in takes:
+            ends = (given, self.inputs.get("last_image") if "last_keyframe" in takes else None)
+            held: Conditioning = keyframes(self.ctx, conditioning, self.parts[1], latent, *ends)
+            return held
         if "optional_frame" in takes:
             if first is None:
                 return conditioning
@@ -323,7 +355,7 @@ class _Start:
         if "first_frame" not in takes:
             return conditioning
         last = self.inputs.get("last_image") if "last_frame" in takes else None
-        return self._frames(conditioning, latent, first, last, "grey")
+        return self._frames(conditioning, latent, first, last, self.offer.between)
 
     def _frames(
         self,
@@ -366,16 +398,22 @@ class _Start:
         width, height = self._size(positive)
         frames = 1
         if self.offer.output.startswith("video"):
-            wanted = int(self.params["frames"]) or int(self.usual["frames"])
-            multiple = self.family.frame_multiple
-            frames = max((wanted - 1) // multiple, 0) * multiple + 1
-            if frames != wanted:
-                self.ctx.warn(
-                    f"frames {wanted} is not one more than a multiple of {multiple}; {frames} was "
-                    "used."
-                )
+            frames = self._frame_count()
         fps = float(self.params.get("fps") or self.offer.fps)
         return Latent(width, height, frames=frames, fps=fps)
+
+    def _frame_count(self) -> int:
+        """How many frames the video gets: what was asked for, or what is near."""
+        if self.offer.duration is not None:
+            return self.family.frames_near(round(float(self.params["duration"]) * self.offer.fps))
+        wanted = int(self.params["frames"]) or int(self.usual["frames"])
+        frames = self.family.frames_near(wanted)
+        if frames != wanted:
+            multiple = self.family.frame_multiple
+            self.ctx.warn(
+                f"frames {wanted} is not one more than a multiple of {multiple}; {frames} was used."
+            )
+        return frames
 
     def _size(self, positive: Conditioning) -> tuple[int, int]:
         multiple = self.family.size_multiple

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import numpy as np
 
 from inline_core.graph.ports import PortKind
+from inline_core.media.recompress import CRF_LIMIT, recompressed
 from inline_core.media.values import Image, ImageBatch
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.mask_shape import Radius, Sigma
@@ -58,6 +59,29 @@ def sharpen(
     ComfyUI's node counts sigma in radii, and its alpha in tenths: 0.1 there is an amount of 1.
     """
     return each(ctx, image, lambda pixels: sharpened(pixels, radius, sigma, amount))
+
+
+@node(
+    "image/recompress",
+    title="Compress as a Video",
+    category="Image",
+    icon="film",
+    outputs=_IMAGE,
+    output_kind="image",
+)
+def recompress(
+    ctx: NodeContext,
+    image: Image | ImageBatch,
+    *,
+    crf: Annotated[int, Param(label="CRF (0: not at all)", min=0, max=CRF_LIMIT, step=1)] = 33,
+) -> Image | ImageBatch:
+    """Give pictures the look of a frame of compressed video, from which models like LTX move more.
+
+    The sides get even; transparency is dropped.
+    """
+    return each(
+        ctx, image, lambda pixels: recompressed(np.ascontiguousarray(pixels[:, :, :3]), crf)
+    )
 
 
 @node(

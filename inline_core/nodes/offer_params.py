@@ -53,6 +53,9 @@ def _sizes(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
     if offer.output == "audio":
         yield _number("seconds", "Seconds (0 = from model)", 0.0, (0.0, _MOST_SECONDS, 0.5))
         return
+    if offer.duration is not None:
+        usual, shortest, longest, by = offer.duration
+        yield _number("duration", "Seconds", usual, (shortest, longest, by))
     for name in ("width", "height"):
         if "inpaint" in offer.takes:
             continue
@@ -64,7 +67,7 @@ def _sizes(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
             (0 if follows else least, most, step),
             variant_default=None if follows else name,
         )
-    if offer.output.startswith("video"):
+    if offer.output.startswith("video") and offer.duration is None:
         span = (0, _MOST_FRAMES, family.frame_multiple)
         yield _number("frames", "Frames (0 = from model)", 0, span)
     if offer.fps_free:
@@ -75,7 +78,8 @@ def _sampling(offer: Offer) -> Iterator[ParamSpec]:
     stated = offer.stated
     steps, guidance = ("steps", "guidance") if offer.stated_by_variant else (None, None)
     if "steps" in stated:
-        yield _number("steps", "", int(stated["steps"]), (1, 200, 1), variant_default=steps)
+        usual, key = int(stated["steps"]), offer.steps_key
+        yield _number(key, "Steps", usual, (1, 200, 1), variant_default=steps)
     else:
         yield _number("steps", "Steps (0 = from model)", 0, (0, 200, 1))
     if "guidance" in stated:
@@ -97,7 +101,8 @@ def _sampling(offer: Offer) -> Iterator[ParamSpec]:
     if "image" in offer.takes:
         yield _number("strength", "Denoise strength", 0.6, (0.0, 1.0, 0.05), advanced=True)
     if "control" in offer.takes:
-        yield _number("control_strength", "Control strength", 1.0, (0.0, 2.0, 0.05))
+        yield _file("controlnet", "ControlNet", "controlnet", advanced=False)
+        yield _number(offer.control_key, "Control strength", 1.0, (0.0, 2.0, 0.05))
         share = (0.0, 1.0, 0.01)
         yield _number("control_start", "Control from (0: start)", 0.0, share, advanced=True)
         yield _number("control_end", "Control to (1: end)", 1.0, share, advanced=True)
@@ -121,8 +126,6 @@ def _files(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
         label = "Text encoder" if index == 0 else f"Text encoder {index + 1}"
         yield _file(key, label, "text_encoders")
     yield _file("vae", "VAE", "vae")
-    if "control" in offer.takes:
-        yield _file("controlnet", "ControlNet", "controlnet")
 
 
 def _number(

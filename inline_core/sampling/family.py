@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from inline_core.sampling.job import SampleJob
     from inline_core.sampling.offer import Offer
     from inline_core.sampling.sigmas.tables import SigmaTable
+    from inline_core.sampling.values import Latent
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,9 @@ class LatentSpace:
     frame_factor: int = 0
     words: tuple[str, ...] = ()
 
-    def shape(self, width: int, height: int, frames: int = 1) -> tuple[int, ...]:
+    def shape(self, width: int, height: int, frames: int = 1, fps: float = 0.0) -> tuple[int, ...]:
         """Shape of the latents of one picture, or of one video if the space has a time axis."""
+        del fps
         size = (height // self.factor, width // self.factor)
         if not self.frame_factor:
             return (self.channels, *size)
@@ -60,9 +63,9 @@ class SoundSpace(LatentSpace):
 
     rate_hz: float = 25.0
 
-    def shape(self, width: int, height: int, frames: int = 1) -> tuple[int, ...]:
+    def shape(self, width: int, height: int, frames: int = 1, fps: float = 0.0) -> tuple[int, ...]:
         """(channels, frames), whatever the width and the height are."""
-        del width, height
+        del width, height, fps
         return (self.channels, frames)
 
     @property
@@ -72,12 +75,57 @@ class SoundSpace(LatentSpace):
 
 
 @dataclass(frozen=True, slots=True)
+class SoundtrackSpace(LatentSpace):
+    """A space of videos with their sound, which are made in one pass.
+
+    A latent is one row of values: those of the video (channels, t, h, w), then those of the sound
+    (`sound_channels`, latent frames of sound), `sound_rate_hz` of them a second.  `fps` is that of
+    videos that do not say theirs.
+    """
+
+    sound_channels: int = 0
+    sound_rate_hz: float = 25.0
+    fps: float = 24.0
+
+    def sound_frames_of(self, frames: int, fps: float) -> int:
+        """Latent frames of sound that last as long as `frames` of video."""
+        return round(frames / (fps or self.fps) * self.sound_rate_hz)
+
+    def video_shape(self, width: int, height: int, frames: int) -> tuple[int, ...]:
+        """(channels, t, h, w) of the video."""
+        return LatentSpace.shape(self, width, height, frames)
+
+    def shape(self, width: int, height: int, frames: int = 1, fps: float = 0.0) -> tuple[int, ...]:
+        """(values,) of the video and its sound."""
+        video = math.prod(self.video_shape(width, height, frames))
+        return (video + self.sound_channels * self.sound_frames_of(frames, fps),)
+
+    def split(self, rows: Tensor, latent: Latent) -> tuple[Tensor, Tensor]:
+        """Rows (n, values) -> videos (n, channels, t, h, w), sounds (n, channels, frames).
+
+        `latent` tells their sizes.
+        """
+        shape = self.video_shape(latent.width, latent.height, latent.frames)
+        count = math.prod(shape)
+        video = rows[:, :count].reshape(-1, *shape)  # (n, channels, t, h, w)
+        return video, rows[:, count:].reshape(len(rows), self.sound_channels, -1)
+
+    def joined(self, video: Tensor, sound: Tensor) -> Tensor:
+        """Videos (n, channels, t, h, w) and sounds (n, channels, frames) -> rows (n, values)."""
+        count = video.shape[1:].numel()
+        rows = video.new_empty((len(video), count + sound.shape[1:].numel()))  # (n, values)
+        rows[:, :count] = video.flatten(1)
+        rows[:, count:] = sound.flatten(1)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
 class PassSize:
     """What one forward pass works on: sizes from the header, pixels, and members.
 
     `members` counts pictures (or videos), twice with classifier-free guidance; `decoder_channels`
     is how wide the decoder is at full resolution; `reference_pixels` are those of the pictures
-    looked at; `frames` is 1 for a picture.
+    looked at; `frames` is 1 for a picture; `controls` counts ControlNets.
     """
 
     geometry: Mapping[str, int]
@@ -87,6 +135,7 @@ class PassSize:
     decoder_channels: int = 256
     reference_pixels: int = 0
     frames: int = 1
+    controls: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +161,9 @@ class ModelFamily:
     """The torch-free description of an architecture.
 
     `table` gives the sigmas its noise schedules are laid over, `size_multiple` is what both sides
-    must be multiples of (`frame_multiple`: what a video's frames are one more than a multiple of),
+    must be multiples of (`frame_multiple`: what a video's frames are one more than a multiple of,
+    where `frames_above` does not say which numbers there are), `readers` are modules that load text
+    encoders for it in another way than for others, by architecture,
     `runtime` the module with its torch code, imported on the device thread, and `workload` the
     values that one forward pass and its decode need beside the weights.  `guidance_input` names the
     constructor argument that says whether a model takes its guidance as an input ("": none does).
@@ -123,7 +174,8 @@ class ModelFamily:
     another way for each variant (`prompts_by_variant`), they have it as option `variant`; where
     they name the length of what is made (`prompts_by_length`), they have it as option `seconds`.
     `refused` are variants that this release cannot run, and why; see `check_variant`.
-    `controlled` says that it takes ControlNets (see `families.controls`).  `offers` are its
+    `controlled` says that it takes ControlNets (see `families.controls`), `control_latents` that
+    these look at the latents of a picture, not at its pixels.  `offers` are its
     one-click nodes.  Of two families that could both be meant the one with the lower `rank` is.
     """
 
@@ -137,12 +189,15 @@ class ModelFamily:
     looks_at_references: bool = False
     reads_pictures: bool = False
     frame_multiple: int = 1
+    frames_above: Callable[[int], int] | None = None
     modules: Mapping[tuple[Role, str], str] = field(default_factory=dict)
+    readers: Mapping[str, str] = field(default_factory=dict)
     check: Callable[[SampleJob, Mapping[str, int]], None] = _any_job
     prompts_by_variant: bool = False
     prompts_by_length: bool = False
     refused: Mapping[str, str] = field(default_factory=dict)
     controlled: bool = False
+    control_latents: bool = False
     offers: tuple[Offer, ...] = ()
     rank: int = 100
 
@@ -150,6 +205,12 @@ class ModelFamily:
     def name(self) -> str:
         """The family's name in references, e.g. `z-image`."""
         return self.rules.name
+
+    def frames_near(self, wanted: int) -> int:
+        """How many frames a video has that shall have so many: some more or some less."""
+        if self.frames_above is not None:
+            return self.frames_above(wanted)
+        return max((wanted - 1) // self.frame_multiple, 0) * self.frame_multiple + 1
 
     def check_variant(self, model: ComponentRef) -> None:
         """Raise InvalidParam for a model of a variant that this release cannot run."""

@@ -61,13 +61,19 @@ def encoder_values(tokens: int, width: int, layers: int) -> int:
 
 
 def decode_values(
-    width: int, height: int, channels: int = _DECODER_CHANNELS, frames: int = 1
+    width: int,
+    height: int,
+    channels: int = _DECODER_CHANNELS,
+    frames: int = 1,
+    *,
+    all_at_once: bool = False,
 ) -> int:
     """A convolutional decoder at `width` x `height` pixels; its encoder takes less.
 
-    One of videos works on a few of the `frames` at a time, beside all that are done.
+    One of videos works on a few of the `frames` at a time, beside all that are done, unless it
+    takes them `all_at_once`.
     """
-    at_once = min(frames, _FRAMES_AT_ONCE)
+    at_once = frames if all_at_once else min(frames, _FRAMES_AT_ONCE)
     finished = frames * _COLOURS * width * height if frames > 1 else 0
     return int(_DECODER_COPIES * channels * width * height * at_once) + finished
 

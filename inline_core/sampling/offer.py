@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from inline_core.loading.component import Patch
 from inline_core.media.values import Image
@@ -16,7 +16,7 @@ Output = Literal["image", "video", "audio", "video+audio"]
 # What can be wired beside the prompt: `image` starts from a picture, `mask` makes a part of it
 # anew, `references` are looked at, `inpaint` gives picture and mask to a model trained for that.
 # `control` guides it with a ControlNet; `first_frame` and `last_frame` begin and end a video, which
-# with `optional_frame` need not be given.
+# with `optional_frame` need not be given; keyframes are held to without being a part of the video.
 Takes = Literal[
     "image",
     "mask",
@@ -26,7 +26,11 @@ Takes = Literal[
     "first_frame",
     "last_frame",
     "optional_frame",
+    "first_keyframe",
+    "last_keyframe",
 ]
+# The key of the choice whether a video is made with its sound.
+WITH_SOUND: Final = "generate_audio"
 Resize = Callable[[Image], Image]
 
 
@@ -87,18 +91,25 @@ class Offer:
     files do not tell, and `assumed` is the one that holds without a pick.
     `guidance` says whether that param is the scale of classifier-free guidance (`cfg`, 1: none),
     what is added to 1 for that scale (`above_one`, 0: none), or an input of the model (`input`),
-    which then has `cfg` as a param too.  `negative` adds a negative prompt.
+    which then has `cfg` as a param too; for the variants in `guided_inside` it is an input and
+    there is no other guidance.  `negative` adds a negative prompt.
     Steps, guidance, sizes and frames come from `FamilyRules.defaults`, by variant; `sampler` and
     `scheduler` are the usual ones.  `size` is the smallest and largest side, `step` that of its
     param (0: the multiple of the family); with `sized_by_reference` 0 is that of the first picture.
     `reference` brings a reference image to the size the VAE gets, `picture` to the one the text
-    encoder gets (None: it looks at none); at most `references` are taken.  `choices` are further
-    params.  `fps` of a video is a param where `fps_free`, else fixed.  `stated` are steps and
-    guidance that the node states as numbers of its own, where they are not left to the model
-    (`stated_by_variant`: clients take those of the picked model instead);
+    encoder gets (None: it looks at none); at most `references` are taken.  `first_frame` is done to
+    a frame that a video begins with, `between` is what lies behind it (see the Frames Conditioning
+    node).  `choices` are further params.  `fps` of a video is a param
+    where `fps_free`, else fixed.  `stated` are steps and guidance that the node states as numbers
+    of its own, where they are not left to the model (`stated_by_variant`: clients take those of the
+    picked model instead);
     `absent` is what it knows and refuses, and `idle` are params that only matter with that.
     With `experts` a second model may be picked, which is used below `boundary` (a sigma).
-    `labels` are those of params that say something of their own here, by key.
+    With `duration` (seconds: usual, least, most, step) a video is that long instead of a number of
+    frames.  `steps_key` is the param of the steps, which with `counts_last` count the end too,
+    where nothing is left to do.
+    `labels` are those of params and ports that say something of their own here, by key;
+    `control_key` is the param that says how strong a ControlNet is.
     `guided` are patches that the model gets when it is guided, `options` what its text encoder is
     always told.
     """
@@ -111,6 +122,7 @@ class Offer:
     told: tuple[Told, ...] = ()
     assumed: str = ""
     guidance: Literal["cfg", "above_one", "input", "none"] = "cfg"
+    guided_inside: tuple[str, ...] = ()
     negative: bool = True
     sampler: str = "euler"
     scheduler: str = "simple"
@@ -120,7 +132,12 @@ class Offer:
     references: int = 0
     reference: Resize = unchanged
     picture: Resize | None = None
+    first_frame: Resize = unchanged
+    between: Literal["grey", "nothing"] = "grey"
     choices: tuple[Choice, ...] = ()
+    duration: tuple[float, float, float, float] | None = None
+    steps_key: str = "steps"
+    counts_last: bool = False
     fps: float = 0.0
     fps_free: bool = False
     usual: Mapping[str, Any] = field(default_factory=dict)
@@ -130,6 +147,11 @@ class Offer:
     idle: tuple[Choice, ...] = ()
     guided: tuple[Patch, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    control_key: str = "control_strength"
     experts: bool = False
     boundary: float = 0.875
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def guidance_of(self, variant: str) -> str:
+        """What the param `guidance` is for a model of a variant."""
+        return "input" if variant in self.guided_inside else self.guidance

@@ -195,7 +195,7 @@ class Stepping:
         """The latents to start from, and how more noise is drawn."""
         job, prepared = self._job, self.prepared
         latent, space = job.latent, prepared.space
-        shape = space.shape(latent.width, latent.height, latent.frames)
+        shape = space.shape(latent.width, latent.height, latent.frames, latent.fps)
         source = NoiseSource(job.seed, latent.batch, shape, prepared.device, one_draw=job.one_draw)
         clean = _given(job, prepared, shape)
         # Without steps an empty latent stays empty, as in ComfyUI.

@@ -15,7 +15,8 @@ class Control:
     """A ControlNet on a prompt, and the picture it looks at (edges, depth, a pose, ...).
 
     `strength` is how much of what it gives is added (0: nothing).  It counts between two percents
-    of the sampling, as ComfyUI counts them: 0 is pure noise, 1 the end.
+    of the sampling, as ComfyUI counts them: 0 is pure noise, 1 the end.  `vae` encodes the picture
+    where a ControlNet looks at latents (None: the one that belongs to the model).
     """
 
     model: ComponentRef
@@ -23,6 +24,7 @@ class Control:
     strength: float = 1.0
     start_percent: float = 0.0
     end_percent: float = 1.0
+    vae: ComponentRef | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,6 +216,9 @@ ONE_CLICK = (
     "black-forest-labs/flux-2",
     "krea/krea-2-turbo",
     "krea/krea-2-raw",
+    "minimax/h3-text-to-video",
+    "minimax/h3-image-to-video",
+    "minimax/h3-first-last-frame",
 )
 
 
@@ -264,7 +267,7 @@ def test_pickers_list_the_files_that_fit(tiny_server: LiveServer) -> None:
             mine = next(p for p in ours[model["type"]]["params"] if p["key"] == param["key"])
             assert mine.get("optionsFrom") == param.get("optionsFrom")
             # No file of these families is there, and ours offers those that fit only.
-            other = model["type"].startswith(("black-forest-labs/", "krea/"))
+            other = model["type"].startswith(("black-forest-labs/", "krea/", "minimax/"))
             if param.get("optionsFrom") in {"diffusion_models", "vae"} and not other:
                 assert_same_shape(param["options"], mine["options"])
                 assert mine["default"] == "", FAULTS["models_with_files", "default"]

@@ -78,7 +78,7 @@ def tokenizer() -> Qwen2Tokenizer:
     return Qwen2Tokenizer(vocab=vocab, merges=[], extra_special_tokens=list(SPECIALS[1:]))
 
 
-def text_encoder() -> Qwen2_5_VLForConditionalGeneration:
+def text_encoder(layers: int = 2) -> Qwen2_5_VLForConditionalGeneration:
     """A Qwen2.5-VL of two layers, and a tower of one."""
     torch.manual_seed(41)
     ids = {
@@ -89,7 +89,7 @@ def text_encoder() -> Qwen2_5_VLForConditionalGeneration:
             "vocab_size": 272,
             "hidden_size": HIDDEN,
             "intermediate_size": 48,
-            "num_hidden_layers": 2,
+            "num_hidden_layers": layers,
             "num_attention_heads": 2,
             "num_key_value_heads": 1,
             "rms_norm_eps": 1e-6,
@@ -115,10 +115,10 @@ def text_encoder() -> Qwen2_5_VLForConditionalGeneration:
     return model.eval()
 
 
-def save_text_encoder(folder: Path) -> None:
+def save_text_encoder(folder: Path, layers: int = 2) -> None:
     """A Hugging Face folder, since the tower's heads are in no shape."""
     target = folder / "text_encoders/qwen25vl"
-    text_encoder().save_pretrained(target)
+    text_encoder(layers).save_pretrained(target)
     tokenizer().save_pretrained(target)
 
 

@@ -77,7 +77,7 @@ class WanVaeRuntime:
         if not bool(torch.isfinite(pixels).all()):
             message = "NaN or infinity in the decoded pixels: no picture was made"
             raise NotFinite(message)
-        frames = [_whole(frame) for frame in pixels.unbind(1)]  # frames x (H, W, 3)
+        frames = [frame_pixels(frame) for frame in pixels.unbind(1)]  # frames x (H, W, 3)
         return frames[0] if len(frames) == 1 else np.stack(frames)
 
     def encode(self, pixels: NDArray[Any], *, tiled: bool = False) -> Tensor:
@@ -118,7 +118,7 @@ def load_vae(plan: LoadPlan, space: LatentSpace) -> WanVaeRuntime:
     return WanVaeRuntime(model.eval(), space)
 
 
-def _whole(frame: Tensor) -> NDArray[np.uint8]:
+def frame_pixels(frame: Tensor) -> NDArray[np.uint8]:
     """One frame (3, H, W) in -1..1 -> uint8 (H, W, 3)."""
     unit = (frame * 0.5 + 0.5).clamp(0, 1).permute(1, 2, 0)  # (H, W, 3)
     array: NDArray[np.uint8] = (unit.cpu().numpy() * 255).round().astype(np.uint8)

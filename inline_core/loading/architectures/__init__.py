@@ -53,7 +53,6 @@ from inline_core.loading.architectures.krea_2 import KREA_2
 from inline_core.loading.architectures.ltx import (
     LTX_2,
     LTX_2_CONNECTORS,
-    LTX_2_CONNECTORS_ORIGINAL,
     LTX_VIDEO,
 )
 from inline_core.loading.architectures.ltx_vae import AUTOENCODER_LTX_2, AUTOENCODER_LTX_VIDEO
@@ -74,7 +73,7 @@ from inline_core.loading.architectures.wan_vae import (
     AUTOENCODER_QWEN_IMAGE_2_1,
     AUTOENCODER_WAN,
 )
-from inline_core.loading.architectures.z_image import Z_IMAGE, Z_IMAGE_PATCH
+from inline_core.loading.architectures.z_image import Z_IMAGE, Z_IMAGE_CONTROLNET
 from inline_core.loading.component import Role
 
 # Prefixes that wrap a whole model, the first one that is there counts.
@@ -92,7 +91,7 @@ def _of_families(*roles: Role) -> tuple[Architecture, ...]:
 
 CONTROL: Final = (
     *_of_families(Role.CONTROLNET, Role.MODEL_PATCH),
-    Z_IMAGE_PATCH,
+    Z_IMAGE_CONTROLNET,
     QWEN_IMAGE_CONTROLNET,
     QWEN_IMAGE_PATCH,
     FLUX_1_CONTROLNET,
@@ -104,6 +103,7 @@ DIFFUSION_MODELS: Final = (
     Z_IMAGE,
     LUMINA_2,
     KREA_2,
+    HUNYUAN_VIDEO_1_5,  # before FLUX.1, whose names ComfyUI has for its blocks
     CHROMA_RADIANCE,
     CHROMA,
     FLUX_2,
@@ -117,7 +117,6 @@ DIFFUSION_MODELS: Final = (
     WAN,
     LTX_2,
     LTX_VIDEO,
-    HUNYUAN_VIDEO_1_5,
     HUNYUAN_VIDEO,
     MINIMAX_H3,
     OMNIGEN_2,
@@ -158,7 +157,6 @@ OTHERS: Final = (
     *DECODERS,
     OTHER_DECODER,
     LTX_2_CONNECTORS,
-    LTX_2_CONNECTORS_ORIGINAL,
     LTX_2_VOCODER_WITH_EXTENSION,
     LTX_2_VOCODER,
     LTX_2_VOCODER_ORIGINAL,

@@ -11,13 +11,14 @@ from inline_core.loading.component import Role
 
 Config = dict[str, Any]
 Layouts = tuple[tuple[str, tuple[str, ...]], ...]
+# Part of the geometry of VAEs that work on all frames of a video at once.
+ALL_FRAMES: Final = "all_frames"
 
 _NOUNS: Final[Mapping[Role, str]] = {
     Role.DIFFUSION_MODEL: "diffusion model",
     Role.VAE: "VAE",
     Role.AUDIO_VAE: "audio VAE",
     Role.VOCODER: "vocoder",
-    Role.TEXT_CONNECTOR: "text connector",
     Role.TEXT_ENCODER: "text encoder",
     Role.CLIP_VISION: "vision encoder",
     Role.CONTROLNET: "ControlNet",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from inline_core.loading.architectures.architecture import Architecture, Config
+from inline_core.loading.architectures.architecture import ALL_FRAMES, Architecture, Config
 from inline_core.loading.architectures.image_vae import NORM_GROUPS
 from inline_core.loading.architectures.shapes import Shapes
 from inline_core.loading.component import Role
@@ -97,6 +97,7 @@ def _hunyuan_1_5_geometry(_: Shapes, config: Config) -> dict[str, int]:
         "latent_channels": config["latent_channels"],
         "factor": config["spatial_compression_ratio"],
         "factor_t": config["temporal_compression_ratio"],
+        ALL_FRAMES: 1,
     }
 
 

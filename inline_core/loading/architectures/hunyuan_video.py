@@ -9,10 +9,12 @@ from inline_core.loading.architectures.architecture import (
     Config,
     ratio_of,
     rope_axes_eighth,
+    whole_numbers,
 )
 from inline_core.loading.architectures.shapes import Shapes
 from inline_core.loading.component import Role
 
+MEAN_FLOW: Final = "mean_flow"
 _LATENT_CONCAT_CHANNELS: Final = 33  # latent 16 + first frame 16 + mask 1
 _ORIGINAL: Final = "txt_in.individual_token_refiner.blocks."
 _DIFFUSERS: Final = "context_embedder.token_refiner.refiner_blocks."
@@ -25,6 +27,7 @@ def _common(shapes: Shapes) -> Config:
     head_dim = shapes.rows(
         "double_blocks.0.img_attn_q_norm.weight",
         "double_blocks.0.img_attn.norm.query_norm.weight",
+        "double_blocks.0.img_attn.norm.query_norm.scale",
         "transformer_blocks.0.attn.norm_q.weight",
     )
     out = shapes.rows("final_layer.linear.weight", "proj_out.weight")
@@ -102,7 +105,12 @@ def _hunyuan_video_1_5(shapes: Shapes) -> Config:
     }
 
 
-# Text and image to video, and the distilled models, have the same shapes.
+def _geometry_1_5(shapes: Shapes, config: Config) -> dict[str, int]:
+    """The sizes, and whether it also takes the time of the next step (distilled to few steps)."""
+    return whole_numbers(shapes, config) | {MEAN_FLOW: int(config["use_meanflow"])}
+
+
+# Text and image to video have the same shapes, and so have models distilled to need no guidance.
 HUNYUAN_VIDEO_1_5: Final = Architecture(
     "hunyuan-video-1.5",
     "HunyuanVideo 1.5",
@@ -113,4 +121,5 @@ HUNYUAN_VIDEO_1_5: Final = Architecture(
     ),
     class_name="HunyuanVideo15Transformer3DModel",
     config=_hunyuan_video_1_5,
+    geometry=_geometry_1_5,
 )

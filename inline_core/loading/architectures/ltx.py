@@ -116,25 +116,32 @@ LTX_2: Final = Architecture(
 
 
 def _connector_geometry(shapes: Shapes, _: Config) -> dict[str, int]:
-    registers = shapes.shape("video_connector.learnable_registers")
-    return {"hidden_size": registers[1], "registers": registers[0]}
+    video, audio = (
+        shapes.shape(f"{side}_connector.{_REGISTERS}", f"{side}_embeddings_connector.{_REGISTERS}")
+        for side in ("video", "audio")
+    )
+    return {"hidden_size": video[1], "audio_hidden_size": audio[1], "registers": video[0]}
 
 
-# Its class takes the number of layers of the text encoder and more that is not in one shape.
+# They read what the text encoder gives, and stand where a second text encoder does.  Their class
+# takes the number of layers of the first one and more that is not in one shape.
+_REGISTERS: Final = "learnable_registers"
 LTX_2_CONNECTORS: Final = Architecture(
-    "ltx-2",
-    "LTX-2",
-    Role.TEXT_CONNECTOR,
-    (("diffusers", ("video_connector.learnable_registers", "audio_connector.*")),),
+    "ltx-2-connectors",
+    "LTX-2 text connectors",
+    Role.TEXT_ENCODER,
+    (
+        ("diffusers", (f"video_connector.{_REGISTERS}", "audio_connector.*")),
+        (
+            "original",
+            (
+                f"video_embeddings_connector.{_REGISTERS}",
+                "audio_embeddings_connector.*",
+                "text_embedding_projection.*",
+            ),
+        ),
+    ),
     class_name="LTX2TextConnectors",
     geometry=_connector_geometry,
-)
-LTX_2_CONNECTORS_ORIGINAL: Final = Architecture(
-    "ltx-2",
-    "LTX-2",
-    Role.TEXT_CONNECTOR,
-    (
-        ("original", ("video_embeddings_connector.*", "audio_embeddings_connector.*")),
-        ("original", ("text_embedding_projection.*",)),
-    ),
+    evidence="video and audio connector keys",
 )

@@ -71,7 +71,8 @@ def _kind(shapes: Shapes, start: str) -> str:
     return "channels" if f"{start}conv1.conv.weight" in shapes else "resampling"
 
 
-def _view(shapes: Shapes) -> Shapes:
+def view(shapes: Shapes) -> Shapes:
+    """The same shapes, in their order, under the names of diffusers, whatever the layout."""
     original = "encoder.down_blocks.0.res_blocks.0.conv1.conv.weight" in shapes
     return with_diffusers_names(shapes) if original else shapes
 
@@ -135,25 +136,25 @@ def _decoder(shapes: Shapes) -> Config:
 
 
 def _ltx_video(shapes: Shapes) -> Config:
-    view = _view(shapes)
-    later = view.has(
+    named = view(shapes)
+    later = named.has(
         *(f"encoder.down_blocks.{index}.downsamplers.0.conv.conv.weight" for index in range(4))
     )
     kind = "LTXVideo095DownBlock3D" if later else "LTXVideoDownBlock3D"
-    encoder = _encoder(view, channels_first=later)
+    encoder = _encoder(named, channels_first=later)
     blocks = len(encoder["spatio_temporal_scaling"])
-    return encoder | _decoder(view) | {"down_block_types": (kind,) * blocks}
+    return encoder | _decoder(named) | {"down_block_types": (kind,) * blocks}
 
 
 def _ltx_2(shapes: Shapes) -> Config:
-    view = _view(shapes)
-    encoder = _encoder(view, channels_first=True)
+    named = view(shapes)
+    encoder = _encoder(named, channels_first=True)
     encoder["block_out_channels"] = encoder["block_out_channels"][1:]
-    config = encoder | _decoder(view)
+    config = encoder | _decoder(named)
     # LTX-2's resampling types of the decoder: from the channels it makes of one.
     return config | {
         "down_block_types": ("LTX2VideoDownBlock3D",) * len(encoder["spatio_temporal_scaling"]),
-        "upsample_type": _upsample_types(view, config),
+        "upsample_type": _upsample_types(named, config),
     }
 
 

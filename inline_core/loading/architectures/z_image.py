@@ -1,4 +1,4 @@
-"""Z-Image (base and Turbo) and its ControlNet-union patches."""
+"""Z-Image (base and Turbo) and its union ControlNets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from inline_core.loading.component import Role
 TURBO_CAP_DIM: Final = 2560
 TURBO_DIM: Final = 3840
 _LAYERS: Final = 30
+_REFINERS: Final = 2
 _HEAD: Final = ("layers.0.attention.q_norm.weight", "layers.0.attention.norm_q.weight")
 _EMBEDDER: Final = ("x_embedder.weight", "all_x_embedder.2-1.weight")
 
@@ -73,10 +74,11 @@ Z_IMAGE: Final = Architecture(
 )
 
 
-def _patch_config(shapes: Shapes) -> Config:
-    """Which blocks of Z-Image's the patch hooks into is in no shape.
+def _control_config(shapes: Shapes) -> Config:
+    """Which blocks of Z-Image's it hooks into is in no shape.
 
-    The published patches (6 and 15 blocks) spread them evenly over the 30 from block 0.
+    The published ones (3, 6 and 15 blocks) spread them evenly over the 30 from block 0.  Those of
+    2.0 have no refiner: their first blocks refine the picture too.
     """
     dim, patch_channels = shapes.shape("control_all_x_embedder.2-1.weight")
     head_dim = shapes.rows("control_layers.0.attention.norm_q.weight")
@@ -84,25 +86,26 @@ def _patch_config(shapes: Shapes) -> Config:
     step = max(_LAYERS // max(layers, 1), 1)
     refiners = shapes.count("control_noise_refiner.")
     hooked = "control_noise_refiner.0.after_proj.weight" in shapes  # 2.x
+    how = "control_noise_refiner" if hooked else None if refiners else "control_layers"
     return {
         "control_layers_places": list(range(0, step * layers, step)),
-        "control_refiner_layers_places": list(range(refiners)) if hooked else None,
+        "control_refiner_layers_places": list(range(refiners or _REFINERS)) if how else None,
         "control_in_dim": patch_channels // 4,  # patches of 2 x 2
-        "add_control_noise_refiner": "control_noise_refiner" if hooked else None,
+        "add_control_noise_refiner": how,
         "dim": dim,
-        "n_refiner_layers": refiners,
+        "n_refiner_layers": refiners or _REFINERS,
         "n_heads": dim // head_dim,
         "n_kv_heads": shapes.rows("control_layers.0.attention.to_k.weight") // head_dim,
     }
 
 
-Z_IMAGE_PATCH: Final = Architecture(
+Z_IMAGE_CONTROLNET: Final = Architecture(
     "z-image",
-    "Z-Image ControlNet",
-    Role.MODEL_PATCH,
+    "Z-Image",
+    Role.CONTROLNET,
     (("diffusers", ("control_all_x_embedder.2-1.weight", "control_layers.*")),),
     class_name="ZImageControlNetModel",
-    config=_patch_config,
+    config=_control_config,
     variant=lambda _, config: "2" if config["add_control_noise_refiner"] else "1",
     evidence="control_layers.* keys",
 )

@@ -123,11 +123,12 @@ def test_what_a_family_requires_is_all_it_needs(family: ModelFamily) -> None:
     required = [item for item in family.rules.requirements if item.role is not None]
     inside = {item.category for item in required} & {"checkpoints"}
     roles = Counter(item.role for item in required)
-    assert roles[Role.DIFFUSION_MODEL] == 1
+    variants = {item.variant for item in required if item.role is Role.DIFFUSION_MODEL}
+    assert roles[Role.DIFFUSION_MODEL] == len(variants)
     if inside:
         return  # one file with everything but tokenizers
     assert roles[Role.VAE] == 1
-    assert roles[Role.TEXT_ENCODER] == len(family.rules.text_encoders)
+    assert roles[Role.TEXT_ENCODER] == len(family.rules.all_encoders)
     names = [file.name for item in family.rules.requirements for file in item.files]
     assert any(name.endswith("tokenizer.json") for name in names)
 

@@ -35,12 +35,17 @@ def network(count: int = 3) -> tuple[list[Block], BlockControl]:
 
 
 def run(
-    blocks: Sequence[Block], control: BlockControl, rows: Sequence[Row], **extra: Tensor | None
+    blocks: Sequence[Block],
+    control: BlockControl,
+    rows: Sequence[Row],
+    between: float = 0.0,
+    **extra: Tensor | None,
 ) -> Tensor:
+    """`between` is added after each block, as ControlNets do it."""
     hidden = torch.zeros(len(rows), 2, WIDTH)
     with control.passing(rows, nothing):
         for block in blocks:
-            hidden = block(hidden, extra.get("mask"), gain=extra.get("gain"))
+            hidden = block(hidden, extra.get("mask"), gain=extra.get("gain")) + between
     return hidden
 
 
@@ -74,6 +79,15 @@ def test_a_step_that_changes_little_reuses_the_other_blocks() -> None:
         assert float(result[1, 0, 0]) == 111
         assert memory.reused == reused
     assert blocks[1].rows == [2, 1, 2]
+
+
+def test_what_is_added_between_the_blocks_counts_once_when_they_are_reused() -> None:
+    blocks, control = network()
+    memory = StepMemory(0.15)
+    for reused in (0, 1):
+        result = run(blocks, control, [Row(None, memory=memory)], between=0.25)
+        assert memory.reused == reused
+        assert float(result[0, 0, 0]) == 111.75
 
 
 def test_padding_is_no_part_of_what_is_remembered() -> None:

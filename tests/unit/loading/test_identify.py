@@ -171,8 +171,8 @@ def test_anything_else_is_unknown() -> None:
     [
         (
             {"control_all_x_embedder.2-1.weight": (8, 132), "control_layers.0.x": (8,)},
-            Role.MODEL_PATCH,
-            "a Z-Image ControlNet model patch",
+            Role.CONTROLNET,
+            "a Z-Image ControlNet",
         ),
         (
             {"controlnet_blocks.0.y_rms.weight": (8,)},
@@ -197,9 +197,13 @@ def test_anything_else_is_unknown() -> None:
             "a decoder language model of another kind",
         ),
         (
-            {"video_embeddings_connector.x": (8,), "audio_embeddings_connector.x": (8,)},
-            Role.TEXT_CONNECTOR,
-            "an LTX-2 text connector",
+            {
+                "video_embeddings_connector.learnable_registers": (8, 8),
+                "audio_embeddings_connector.learnable_registers": (8, 8),
+                "text_embedding_projection.aggregate_embed.weight": (8, 8),
+            },
+            Role.TEXT_ENCODER,
+            "an LTX-2 text connectors text encoder",
         ),
         (
             {"genre_embedder.weight": (8,), "speaker_embedder.weight": (8,)},

@@ -225,3 +225,10 @@ def test_markers_are_read_in_milliseconds(tmp_path: Path) -> None:
 def test_torch_is_not_needed() -> None:
     code = "import sys, inline_core.loading.packing; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["spiece_model", "tekken_model"])
+def test_a_tokenizer_inside_a_file_is_no_weight(tmp_path: Path, name: str) -> None:
+    tensors = {"model.embed_tokens.weight": torch.zeros(4, 4), name: torch.zeros(9).byte()}
+    found = logical_tensors([read_header(tiny.save(tensors, tmp_path / "x.safetensors"))])
+    assert (set(found.tensors), found.problems) == ({"model.embed_tokens.weight"}, ())

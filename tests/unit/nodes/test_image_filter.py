@@ -9,7 +9,7 @@ from PIL import Image as PillowImage
 from PIL import ImageOps
 from torch.nn import functional
 
-from inline_core.nodes.image_filter import blur, flip, rotate, sharpen
+from inline_core.nodes.image_filter import blur, flip, recompress, rotate, sharpen
 from tests.unit.nodes.pictures import context, cutout, furthest, one, scene
 
 
@@ -58,3 +58,12 @@ def test_turning_is_pillows() -> None:
     for angle in ("90", "180", "270"):
         turned = picture.rotate(-int(angle), expand=True)
         assert np.array_equal(one(rotate(context(), image, angle=angle)).pixels, np.asarray(turned))
+
+
+def test_a_picture_is_compressed_like_a_video() -> None:
+    image = scene()
+    coarse, fine = (one(recompress(context(), image, crf=crf)).pixels for crf in (45, 10))
+    even = image.pixels[: image.height // 2 * 2, : image.width // 2 * 2]
+    assert furthest(coarse, even) > furthest(fine, even) > 0
+    assert np.abs(fine.astype(int) - even).mean() < 5
+    assert np.array_equal(one(recompress(context(), image, crf=0)).pixels, image.pixels)

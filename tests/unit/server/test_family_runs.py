@@ -83,7 +83,8 @@ def one_click(server: LiveServer, wanted: FamilyRun) -> tuple[list[dict[str, Any
 def primitives(wanted: FamilyRun) -> tuple[list[dict[str, Any]], str]:
     """The same of loaders, prompts, a sampler and a VAE."""
     assert wanted.same_as is not None
-    sample: dict[str, Any] = {"steps": wanted.params["steps"], "seed": 7, **wanted.same_as}
+    sample: dict[str, Any] = {"steps": wanted.params.get("steps"), "seed": 7, **wanted.same_as}
+    frames = sample.pop("frames", wanted.params.get("frames"))
     nodes: list[dict[str, Any]] = [PROMPT, NOTHING]
     for node, kind in (("model", "diffusion-model"), ("vae", "vae"), ("encoder", "text-encoder")):
         nodes.append({"id": node, "type": f"load/{kind}", "params": {}})
@@ -92,10 +93,10 @@ def primitives(wanted: FamilyRun) -> tuple[list[dict[str, Any]], str]:
         wires = {"text_encoder": edge("encoder", "text_encoder"), "prompt": edge(text, "text")}
         nodes.append({"id": node, "type": "encode/text", "inputs": wires})
     width, height = wanted.size
-    video, audio = "frames" in wanted.params, "seconds" in wanted.params
+    video, audio = frames is not None, "seconds" in wanted.params
     size: dict[str, Any] = {"width": width, "height": height}
     if video:
-        size |= {"frames": wanted.params["frames"], "fps": wanted.fps}
+        size |= {"frames": frames, "fps": wanted.fps}
     if audio:
         size = {"seconds": wanted.params["seconds"]}
     ending = "-video" if video else "-audio" if audio else ""

@@ -285,7 +285,7 @@ def test_image_to_image(flux_server: LiveServer) -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"variant": "dev"}, "reads its prompts with Mistral"),
+        ({"variant": "dev"}, "mistral3, hidden_size 16"),
         ({"variant": "klein-9b-kv"}, "not available in this release"),
         ({"model": "z.safetensors"}, "FLUX.2 is needed here"),
         ({"vae": "ae.safetensors"}, "a VAE for FLUX.2 is needed here"),

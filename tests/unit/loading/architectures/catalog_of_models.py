@@ -324,6 +324,23 @@ TEXT_ENCODERS: Final = {
         "",
         {"text_config": _QWEN3_8B, "vision_config": {"out_hidden_size": 4096}},
     ),
+    "qwen3-vl-32b": Model(
+        "Qwen3VLModel",
+        "qwen3-vl",
+        "",
+        {
+            "text_config": {
+                "vocab_size": 151936,
+                "hidden_size": 5120,
+                "intermediate_size": 25600,
+                "num_hidden_layers": 64,
+                "num_attention_heads": 64,
+                "num_key_value_heads": 8,
+                "head_dim": 128,
+            },
+            "vision_config": {"out_hidden_size": 5120},
+        },
+    ),
     "qwen2.5-vl-7b": Model(
         "Qwen2_5_VLModel",
         "qwen2.5-vl",

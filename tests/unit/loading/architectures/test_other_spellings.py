@@ -11,8 +11,9 @@ import torch
 
 from inline_core.loading.component import Role
 from tests import original_layouts
-from tests.original_layouts import ORIGINAL, hunyuan_video, renamed, stable_diffusion
+from tests.original_layouts import ORIGINAL, renamed, stable_diffusion
 from tests.real_models import Model, differences, identify_state, shared
+from tests.tiny_families import hunyuan_video15
 from tests.unit.loading.architectures.catalog_of_models import (
     DIFFUSION_MODELS,
     OTHERS,
@@ -112,31 +113,13 @@ def test_umt5_in_the_layout_of_wan(tmp_path: Path) -> None:
     assert (found.family, found.layout, found.config) == ("umt5", "original", own.config)
 
 
-def hunyuan_video_1_5(state: State) -> dict[str, torch.Tensor]:
-    """As Tencent releases it: unfused attention, ByT5 and vision embedders."""
-    rules = (
-        (r"^context_embedder_2\.norm\.", "byt5_in.layernorm."),
-        (r"^context_embedder_2\.linear_(\d)\.", r"byt5_in.fc\1."),
-        (r"^image_embedder\.norm_in\.", "vision_in.proj.0."),
-        (r"^image_embedder\.linear_1\.", "vision_in.proj.1."),
-        (r"^image_embedder\.linear_2\.", "vision_in.proj.3."),
-        (r"^image_embedder\.norm_out\.", "vision_in.proj.4."),
-        (r"^cond_type_embed\.", "cond_type_embedding."),
-        (r"^time_embed\.timestep_embedder\.linear_1\.", "time_in.mlp.0."),
-        (r"^time_embed\.timestep_embedder\.linear_2\.", "time_in.mlp.2."),
-        (r"^time_embed\.timestep_embedder_r\.linear_1\.", "time_r_in.mlp.0."),
-        (r"^time_embed\.timestep_embedder_r\.linear_2\.", "time_r_in.mlp.2."),
-    )
-    return hunyuan_video(renamed(state, rules))
-
-
 @pytest.mark.parametrize(
     ("model", "original"),
     [
         pytest.param(model, original, id=f"{kind}-{name}")
         for name, original in (
-            ("hunyuan-video-1.5", hunyuan_video_1_5),
-            ("hunyuan-video-1.5-meanflow", hunyuan_video_1_5),
+            ("hunyuan-video-1.5", hunyuan_video15.original_keys),
+            ("hunyuan-video-1.5-meanflow", hunyuan_video15.original_keys),
             ("ace-step", original_layouts.ace_step),
         )
         for kind, models in (("real", DIFFUSION_MODELS), ("tiny", TINY))
@@ -157,29 +140,11 @@ def test_releases_without_a_converter(
     )
 
 
-def hunyuan_vae(state: State) -> dict[str, torch.Tensor]:
-    """The names of ldm, with the levels of the decoder in the order of the file."""
-    rules = (
-        (r"mid_block\.resnets\.0", "mid.block_1"),
-        (r"mid_block\.resnets\.1", "mid.block_2"),
-        (r"mid_block\.attentions\.0\.(group_)?norm\.", "mid.attn_1.norm."),
-        (r"mid_block\.attentions\.0\.to_([qkv])", r"mid.attn_1.\1"),
-        (r"mid_block\.attentions\.0\.(to_out\.0|proj_out)", "mid.attn_1.proj_out"),
-        (r"down_blocks\.(\d)\.resnets", r"down.\1.block"),
-        (r"down_blocks\.(\d)\.downsamplers\.0", r"down.\1.downsample"),
-        (r"up_blocks\.(\d)\.resnets", r"up.\1.block"),
-        (r"up_blocks\.(\d)\.upsamplers\.0", r"up.\1.upsample"),
-        (r"conv_norm_out", "norm_out"),
-        (r"conv_shortcut", "nin_shortcut"),
-    )
-    return renamed(state, rules)
-
-
 @pytest.mark.parametrize("name", ["hunyuan-video", "hunyuan-video-1.5"])
 def test_video_vaes_in_the_layout_of_ldm(name: str, tmp_path: Path) -> None:
     model = VAES[name]
     state = shared(model.class_name, model.arguments)
-    found = identify_state(hunyuan_vae(state), tmp_path / "x.safetensors")
+    found = identify_state(hunyuan_video15.original_vae_keys(state), tmp_path / "x.safetensors")
     own = identify_state(state, tmp_path / "y.safetensors")
     assert (found.family, found.layout, found.config) == (model.family, "original", own.config)
 
