@@ -1,0 +1,1 @@
+"""LTX-2: videos with their sound in one pass."""
