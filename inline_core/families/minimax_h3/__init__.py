@@ -1,0 +1,1 @@
+"""MiniMax H3: videos with their soundtrack in one pass, from text and keyframes."""
