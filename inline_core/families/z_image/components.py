@@ -12,6 +12,7 @@ from diffusers import ZImageTransformer2DModel
 
 from inline_core.families import transformer
 from inline_core.families.encoding import reading_one
+from inline_core.families.z_image.control import load_control
 from inline_core.families.z_image.denoise import ZImageDenoiser
 from inline_core.families.z_image.family import RULES
 from inline_core.families.z_image.keys import IGNORABLE, adapter_targets, transformer_sources
@@ -20,7 +21,7 @@ from inline_core.loading.adapters import AdaptedModel
 from inline_core.loading.offload import offload
 from inline_core.loading.stream import LoadPlan, fill
 
-__all__ = ["adapted_model", "encode", "load_denoiser"]
+__all__ = ["adapted_model", "encode", "load_control", "load_denoiser"]
 
 encode = reading_one(encode_prompt)
 

@@ -9,6 +9,7 @@ import torch
 
 from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.z_image.attention import attend_lengthwise
+from inline_core.families.z_image.control import block_samples
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +47,9 @@ class ZImageDenoiser(NetworkDenoiser):
         prompts = [
             prompt.features.to(dtype) for prompt in conditioning
         ]  # members x (tokens, width)
-        outputs = self._model(inputs, 1.0 - sigmas, prompts, return_dict=False)[0]
+        samples = block_samples(self._model, conditioning, sigmas, inputs, prompts)
+        outputs = self._model(
+            inputs, 1.0 - sigmas, prompts, controlnet_block_samples=samples, return_dict=False
+        )[0]
         output = torch.stack([item.float() for item in outputs]).squeeze(2)  # (members, c, h, w)
         return latents + sigmas.view(-1, 1, 1, 1) * output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,13 +13,17 @@ from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import ModelFamily, PassSize
 from inline_core.sampling.footprint import picture_workload
-from inline_core.sampling.offer import Absent, Choice, Offer
+from inline_core.sampling.offer import Offer
 from inline_core.sampling.sigmas.tables import FlowTable
 
+# Shapes do not tell the base model from Turbo, which is assumed unless its node is used.
+BASE: Final = "base"
+_SHIFT: Final = 3.0
 
-def _defaults(side: int, guidance: float = 0.0) -> dict[str, Any]:
+
+def _defaults(side: int, guidance: float = 0.0, steps: int = 8) -> dict[str, Any]:
     """Params of a variant; guidance 0 means none, as the distilled models want it."""
-    return {"width": side, "height": side, "steps": 8, "guidance": guidance, "shift": 3.0}
+    return {"width": side, "height": side, "steps": steps, "guidance": guidance, "shift": _SHIFT}
 
 
 _REPO: Final = "Comfy-Org/z_image_turbo"
@@ -41,7 +46,12 @@ RULES: Final = FamilyRules(
     text_encoders=(EncoderNeed("qwen3"),),
     defaults=MappingProxyType(
         # The demo is not distilled: a little guidance makes its outlines firmer.
-        {"turbo": _defaults(1024), "demo": _defaults(128, 1.0), "tiny": _defaults(128)}
+        {
+            "turbo": _defaults(1024),
+            "demo": _defaults(128, 1.0),
+            "tiny": _defaults(128),
+            BASE: _defaults(1024, 4.0, 50),
+        }
     ),
     settings_fields=MappingProxyType(
         {
@@ -61,42 +71,48 @@ _ENCODER_LAYERS: Final = 36  # of Qwen3 4B
 def workload(size: PassSize) -> Workload:
     """Picture and text tokens go through the same blocks; their feed-forward is 8/3 wide."""
     tokens = (size.width // _PATCH_PIXELS) * (size.height // _PATCH_PIXELS) + _TEXT_TOKENS
+    tokens *= size.members
     dim = size.geometry["dim"]
-    return picture_workload(
-        tokens=tokens * size.members,
+    work = picture_workload(
+        tokens=tokens,
         width=dim,
         ffn_width=dim * 8 // 3,
         text=(_TEXT_TOKENS, size.geometry["cap_feat_dim"], _ENCODER_LAYERS),
         size=(size.width, size.height),
         channels=size.decoder_channels,
     )
+    # What a ControlNet adds after half of the blocks, held once while it is stacked and once after.
+    added = size.controls * tokens * dim * size.geometry["n_layers"]
+    return replace(work, denoise_values=work.denoise_values + added)
+
+
+def _offer(name: str, title: str, steps: int, guidance: float, **more: Any) -> Offer:
+    return Offer(
+        f"alibaba/{name}",
+        title,
+        takes=("image", "mask", "control"),
+        guidance="above_one",
+        step=64,
+        stated={"steps": steps, "guidance": guidance},
+        labels={"control_image": "Control"},
+        control_key="controlnet_conditioning_scale",
+        **more,
+    )
 
 
 Z_IMAGE: Final = ModelFamily(
     rules=RULES,
     space=FLUX,
-    table=lambda _: FlowTable(3.0),
+    table=lambda _: FlowTable(_SHIFT),
     size_multiple=16,
     runtime="inline_core.families.z_image.components",
     workload=workload,
     offers=(
-        Offer(
-            "alibaba/z-image-turbo",
-            "Z-Image Turbo",
-            takes=("image", "mask"),
-            guidance="above_one",
-            step=64,
-            stated={"steps": 8, "guidance": 0.0},
-            stated_by_variant=True,
-            absent=(
-                Absent("control_image", "Control", kind="control"),
-                Absent("controlnet", "ControlNet", category="controlnet"),
-            ),
-            idle=(
-                Choice("controlnet_conditioning_scale", 1.0, "Control strength", 0.0, 2.0, 0.05),
-            ),
-        ),
+        _offer("z-image-turbo", "Z-Image Turbo", 8, 0.0, stated_by_variant=True),
+        _offer("z-image", "Z-Image", 50, 4.0, assumed=BASE),
     ),
+    controlled=True,
+    control_latents=True,
     rank=0,
 )
 FAMILIES: Final = (Z_IMAGE,)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from inline_core.families.key_table import KeyTable
 from inline_core.loading.adapters import AdapterTarget
 from inline_core.loading.stream import TensorSource
 
@@ -61,3 +62,7 @@ def adapter_targets(parameters: Iterable[str]) -> dict[str, list[AdapterTarget]]
         if original != module:
             targets.setdefault(original, []).append(AdapterTarget(parameter))
     return targets
+
+
+# Files of the ControlNets have the names of diffusers in every layout.
+CONTROL_KEYS: Final = KeyTable({}, ())
