@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from inline_core.devices.budget import Workload
 from inline_core.families.flux2.references import as_reference
-from inline_core.families.published import qwen3_4b, split_file, weights
+from inline_core.families.published import qwen3_4b, split_file, tokenizer, weights
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
@@ -32,7 +32,12 @@ _DISTILLED: Final = _defaults(4, 1.0)
 _BASE: Final = _defaults(50, 4.0)
 
 _REPO: Final = "Comfy-Org/flux2-klein-4B"
-
+_DEV: Final = "dev"
+_DEV_REPO: Final = "Comfy-Org/flux2-dev"
+_MISTRAL: Final = EncoderNeed("mistral3")
+# For who wants dev; who has klein needs none of it.
+_FOR_DEV: Final = EncoderNeed("mistral3", optional=True)
+_MISTRAL_FILE: Final = "mistral_3_small_flux2_fp8"
 
 _REQUIREMENTS: Final = (
     weights(
@@ -43,6 +48,33 @@ _REQUIREMENTS: Final = (
     ),
     weights(Role.VAE, split_file(Role.VAE, _REPO, "flux2-vae.safetensors"), 336_000_000),
     *qwen3_4b(_REPO),
+    replace(
+        weights(
+            Role.DIFFUSION_MODEL,
+            split_file(Role.DIFFUSION_MODEL, _DEV_REPO, "flux2_dev_fp8mixed.safetensors"),
+            35_500_000_000,
+            of=_DEV,
+        ),
+        id="diffusion_dev",
+        optional=True,
+        variant=_DEV,
+    ),
+    weights(
+        Role.TEXT_ENCODER,
+        split_file(Role.TEXT_ENCODER, _DEV_REPO, f"{_MISTRAL_FILE}.safetensors"),
+        18_000_000_000,
+        of="Mistral Small 3, for dev",
+        number=2,
+        encoder=_FOR_DEV,
+    ),
+    tokenizer(
+        "mistralai/Mistral-Small-3.1-24B-Instruct-2503",
+        _MISTRAL_FILE,
+        17_300_000,
+        of="Mistral Small 3, for dev",
+        number=2,
+        encoder=_FOR_DEV,
+    ),
 )
 
 RULES: Final = FamilyRules(
@@ -51,6 +83,7 @@ RULES: Final = FamilyRules(
     vae_family="autoencoder-kl-flux-2",
     latent_channels=_VAE_CHANNELS,
     text_encoders=(EncoderNeed("qwen3"),),
+    encoders_of_variant=MappingProxyType({_DEV: (_MISTRAL,)}),
     defaults=MappingProxyType(
         {
             # Shapes do not tell base models from distilled ones, which are assumed.
@@ -58,7 +91,7 @@ RULES: Final = FamilyRules(
             "klein-4b-base": _BASE,
             "klein-9b": _DISTILLED,
             "klein-9b-base": _BASE,
-            "dev": _BASE,
+            _DEV: _BASE,
         }
     ),
     requirements=_REQUIREMENTS,
@@ -110,7 +143,6 @@ FLUX_2: Final = ModelFamily(
     looks_at_references=True,
     refused=MappingProxyType(
         {
-            "dev": "it reads its prompts with Mistral",
             "klein-9b-kv": "it keeps what it knows of reference images",
         }
     ),
@@ -119,13 +151,14 @@ FLUX_2: Final = ModelFamily(
             "black-forest-labs/flux-2",
             "FLUX.2",
             takes=("references",),
+            guided_inside=(_DEV,),
             told=(
                 Told("klein-4b", "FLUX.2 Klein 4B", "klein-4b"),
                 Told("klein-4b-base", "FLUX.2 Klein 4B Base", "klein-4b"),
                 Told("klein-9b", "FLUX.2 Klein 9B", "klein-9b"),
                 Told("klein-9b-base", "FLUX.2 Klein 9B Base", "klein-9b"),
                 Told("klein-9b-kv", "FLUX.2 Klein 9B KV", "klein-9b"),
-                Told("dev", "FLUX.2 dev", "dev"),
+                Told(_DEV, "FLUX.2 dev", _DEV),
             ),
             labels={"negative_prompt": "Negative prompt (base models only)"},
             size=(256, 2048),

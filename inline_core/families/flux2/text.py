@@ -1,12 +1,16 @@
-"""Prompts for FLUX.2 klein: the chat template, and three layers of Qwen3 side by side."""
+"""Prompts for FLUX.2: the chat template, and three layers of a language model side by side.
+
+klein reads Qwen3, dev reads Mistral Small 3.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from diffusers.pipelines.flux2.system_messages import SYSTEM_MESSAGE
 
 from inline_core.errors import ModelFileInvalid
 from inline_core.families.encoded_prompt import EncodedPrompt
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_TOKENS: Final = 512
 LAYERS: Final = (9, 18, 27)
+LAYERS_OF_MISTRAL: Final = (10, 20, 30)
+_IMAGE: Final = "[IMG]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,25 +45,30 @@ def with_references(prompt: EncodedPrompt, references: Sequence[Latent]) -> Refe
 
 
 def encode_prompt(encoder: TextEncoder, prompt: str) -> EncodedPrompt:
-    """Encode one prompt as Flux2KleinPipeline does; device thread.
+    """Encode one prompt as Flux2KleinPipeline and Flux2Pipeline do; device thread.
 
     The model has no mask for text: it was trained on prompts padded to the full length, and the
     features of the padding are part of what it sees.
     Raises: ModelFileInvalid if the encoder has too few layers.
     """
+    mistral = encoder.model.config.model_type == "mistral"
+    layers = LAYERS_OF_MISTRAL if mistral else LAYERS
     depth = encoder.model.config.num_hidden_layers
-    if depth < LAYERS[-1]:
-        message = f"the text encoder has {depth} layers: FLUX.2 reads layer {LAYERS[-1]}"
+    if depth < layers[-1]:
+        message = f"the text encoder has {depth} layers: FLUX.2 reads layer {layers[-1]}"
         raise ModelFileInvalid(message)
-    text = encoder.tokenizer.apply_chat_template(
-        [{"role": "user", "content": prompt}],
-        tokenize=False,
-        add_generation_prompt=True,
-        enable_thinking=False,
-    )
-    whole = len(encoder.tokenizer(text).input_ids)
-    inputs = encoder.tokenizer(
-        text, return_tensors="pt", padding="max_length", truncation=True, max_length=MAX_TOKENS
+    tokenizer = encoder.tokenizer
+    text = _words_for_mistral(tokenizer, prompt) if mistral else _words(tokenizer, prompt)
+    # Mistral's template writes the first token itself.
+    special = not (tokenizer.bos_token and text.startswith(tokenizer.bos_token))
+    whole = len(tokenizer(text, add_special_tokens=special).input_ids)
+    inputs = tokenizer(
+        text,
+        add_special_tokens=special,
+        return_tensors="pt",
+        padding="max_length",
+        truncation=True,
+        max_length=MAX_TOKENS,
     )
     output = encoder.model(
         input_ids=inputs.input_ids.to(encoder.device),  # (1, tokens)
@@ -65,5 +76,29 @@ def encode_prompt(encoder: TextEncoder, prompt: str) -> EncodedPrompt:
         output_hidden_states=True,
         use_cache=False,
     )
-    layers = [output.hidden_states[layer][0] for layer in LAYERS]  # 3 x (tokens, width)
-    return EncodedPrompt(torch.cat(layers, dim=-1), max(whole - MAX_TOKENS, 0))
+    read = [output.hidden_states[layer][0] for layer in layers]  # 3 x (tokens, width)
+    return EncodedPrompt(torch.cat(read, dim=-1), max(whole - MAX_TOKENS, 0))
+
+
+def _words(tokenizer: Any, prompt: str) -> str:
+    """The prompt as Qwen3 reads it."""
+    words: str = tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}],
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=False,
+    )
+    return words
+
+
+def _words_for_mistral(tokenizer: Any, prompt: str) -> str:
+    """The prompt as Mistral reads it, behind the system message that FLUX.2 was trained with.
+
+    Marks of pictures are left out, as there are none.
+    """
+    turns = (("system", SYSTEM_MESSAGE), ("user", prompt.replace(_IMAGE, "")))
+    messages = [
+        {"role": role, "content": [{"type": "text", "text": words}]} for role, words in turns
+    ]
+    words: str = tokenizer.apply_chat_template(messages, tokenize=False)
+    return words
