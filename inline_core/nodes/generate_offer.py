@@ -77,6 +77,13 @@ def _inputs(offer: Offer) -> list[PortSpec]:
         *absent,
         *(port for take, port in _PORTS_AFTER if take in offer.takes),
     ]
+    if "references" in offer.takes:
+        ports = [
+            replace(port, id=offer.references_port) if port.kind is PortKind.IMAGES else port
+            for port in ports
+        ]
+    place = {port: index for index, port in enumerate(offer.port_order, start=1)}
+    ports.sort(key=lambda port: place.get(port.id, 0))
     return [replace(port, label=offer.labels.get(port.id, port.label)) for port in ports]
 
 
@@ -304,7 +311,7 @@ class _Start:
     def looking_at(self, conditioning: Conditioning) -> Conditioning:
         """The conditioning with the reference images that are wired."""
         offer = self.offer
-        images: Sequence[Image] = self.inputs.get("image") or ()
+        images: Sequence[Image] = self.inputs.get(offer.references_port) or ()
         if "references" not in offer.takes or not images:
             return conditioning
         if len(images) > offer.references:
@@ -312,7 +319,7 @@ class _Start:
                 f"{len(images)} reference images are wired; {offer.title} looks at "
                 f"{offer.references} at most"
             )
-            raise InvalidParam(message, port="image")
+            raise InvalidParam(message, port=offer.references_port)
         vae = self.parts[1]
         latents = [
             self.ctx.render.encode_image(vae, offer.reference(image), self.ctx) for image in images

@@ -35,6 +35,7 @@ def offer_params(family: ModelFamily, offer: Offer) -> tuple[ParamSpec, ...]:
         ),
         *(_choice(choice) for choice in (*offer.choices, *offer.idle)),
         ParamSpec("seed", "Seed (-1 = random)", "seed", "seed", -1, integer=True),
+        *(_choice(choice) for choice in offer.idle_last),
         *_files(family, offer),
     )
     return tuple(replace(param, label=offer.labels.get(param.key, param.label)) for param in params)

@@ -103,7 +103,9 @@ class Offer:
     where `fps_free`, else fixed.  `stated` are steps and guidance that the node states as numbers
     of its own, where they are not left to the model (`stated_by_variant`: clients take those of the
     picked model instead);
-    `absent` is what it knows and refuses, and `idle` are params that only matter with that.
+    `absent` is what it knows and refuses, and `idle` are params that only matter with that
+    (`idle_last`: shown behind the seed).  References are wired to `references_port`; ports in
+    `port_order` are shown in that order, behind the others.
     With `experts` a second model may be picked, which is used below `boundary` (a sigma).
     With `duration` (seconds: usual, least, most, step) a video is that long instead of a number of
     frames.  `steps_key` is the param of the steps, which with `counts_last` count the end too,
@@ -145,6 +147,9 @@ class Offer:
     stated_by_variant: bool = False
     absent: tuple[Absent, ...] = ()
     idle: tuple[Choice, ...] = ()
+    idle_last: tuple[Choice, ...] = ()
+    references_port: str = "image"
+    port_order: tuple[str, ...] = ()
     guided: tuple[Patch, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     control_key: str = "control_strength"

@@ -219,6 +219,7 @@ ONE_CLICK = (
     "minimax/h3-text-to-video",
     "minimax/h3-image-to-video",
     "minimax/h3-first-last-frame",
+    "minimax/h3-reference-to-video",
 )
 
 

@@ -80,6 +80,7 @@ RUNS: Final = (
         images={"image": (70, 90), "last_image": (90, 70)},
     ),
 )
+SMALLER: Final = (("inline_core.families.minimax_h3.family.REFERENCE_EDGE", 64),)
 
 
 def transformer(seed: int = 90) -> MiniMaxH3Transformer3DModel:
@@ -186,6 +187,7 @@ def pipeline() -> Any:
     del blocks.sub_blocks["decode"]
     made = blocks.init_pipeline()
     made.update_components(
+        transformer_ref=transformer(),
         text_encoder=encoder,
         tokenizer=known,
         vae=vae(),

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from diffusers.modular_pipelines.minimax_h3.before_denoise import (
     MiniMaxH3PrepareLayoutStep,
+    MiniMaxH3Ref2VAPrepareLayoutStep,
     MiniMaxH3SetTimestepsStep,
     patchify_video_latents,
 )
 from diffusers.modular_pipelines.minimax_h3.modular_pipeline import MINIMAX_H3_AUDIO_TAG
+from diffusers.modular_pipelines.minimax_h3.references import MiniMaxH3ImageReference
 from diffusers.utils.torch_utils import maybe_adjust_dtype_for_device
 
 from inline_core.families.denoiser import NetworkDenoiser
@@ -82,20 +84,8 @@ class H3Denoiser(NetworkDenoiser):
         patch = tuple(config.patch_size)
         _, channels, count, height, width = video.shape
         assert prompt.tags is not None
-        positions, tags, of_video, of_sound, of_text, kept, _ = (
-            MiniMaxH3PrepareLayoutStep.build_packed_sequence(
-                prompt.tags,
-                count,
-                height,
-                width,
-                len(sound) // STEREO,
-                patch,
-                STEREO,
-                MINIMAX_H3_AUDIO_TAG,
-                VIDEO_TAG,
-                prompt.anchors,
-            )
-        )
+        sizes = (count, height, width, len(sound) // STEREO, patch, STEREO)
+        positions, tags, of_video, of_sound, of_text, kept = _layout(prompt, sizes)
         distinct, indices = MiniMaxH3SetTimestepsStep.build_row_timesteps(
             of_video, of_sound, kept, 0, len(prompt.tags), *times, max(times[0], CLEAN), 1.0
         )
@@ -123,3 +113,20 @@ class H3Denoiser(NetworkDenoiser):
         )
         moved = made.permute(0, 4, 1, 5, 2, 6, 3, 7).reshape(video.shape)  # (1, c, t, h, w)
         return moved, heard[0].float()
+
+
+def _layout(prompt: H3Prompt, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Positions, tags and places of the rows of a sequence, and how many are not made anew.
+
+    `sizes` are those of the latents, the patches and the channels of the sound.
+    """
+    tags = (MINIMAX_H3_AUDIO_TAG, VIDEO_TAG)
+    if prompt.keyframes and not prompt.anchors:
+        looked_at = [part[None] for part in prompt.keyframes]
+        pictures = [MiniMaxH3ImageReference(part) for part in looked_at]
+        build = MiniMaxH3Ref2VAPrepareLayoutStep.build_ref2va_packed_sequence
+        found = build(prompt.tags, pictures, looked_at, [], *sizes, *tags)
+    else:
+        layout = MiniMaxH3PrepareLayoutStep.build_packed_sequence
+        found = layout(prompt.tags, *sizes, *tags, prompt.anchors)
+    return tuple(found[:-1])

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from PIL import Image as PillowImage
 
 from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
 from inline_core.families.published import folder, tokenizer, weights
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
+from inline_core.media.values import Image
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor, SoundtrackSpace
 from inline_core.sampling.footprint import video_workload
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.offer import Absent, Offer, Takes
+from inline_core.sampling.offer import Absent, Choice, Offer, Takes
 from inline_core.sampling.sigmas.tables import FlowTable, size_for
 
 FPS: Final = 24.0
@@ -28,6 +32,9 @@ CHUNK: Final = 17
 REST: Final = 5
 _LATENTS: Final = 5
 _LAST_LATENTS: Final = 2
+_MULTIPLE: Final = 32
+_NARROWEST: Final = 4
+REFERENCE_EDGE: Final = 2048
 _SECONDS: Final = (5.0, 15.0)
 _PATCH: Final = 2
 _TEXT_TOKENS: Final = 1024
@@ -156,11 +163,42 @@ RULES: Final = FamilyRules(
         tokenizer(_REPO, "qwen3-vl-32b", 16_000_000, encoder=_TEXT, part="tokenizer"),
     ),
 )
-_CHARACTER: Final = (Absent("character", "Character", kind="character"),)
+_CHARACTER: Final = Absent("character", "Character", kind="character")
+_ROLE_LINES: Final = "Name character reference roles in the prompt"
 _SIDES: Final = "multiples of 32; 960x544 renders about 2.3x faster per step than 1344x768"
 
 
-def _offer(kind: str, title: str, *takes: Takes) -> Offer:
+_LABELS: Final = MappingProxyType(
+    {
+        "vae": "Video VAE",
+        "references": "References",
+        "duration": "Duration (seconds, 5 to 15)",
+        "width": f"Width ({_SIDES})",
+        "height": f"Height ({_SIDES})",
+    }
+)
+
+
+def as_reference(image: Image) -> Image:
+    """A picture as the model looks at it: its shorter side 2048 pixels, in multiples of 32.
+
+    As `MiniMaxH3Ref2VASetupStep` does.  Raises: InvalidParam for one that is too narrow.
+    """
+    narrow = min(image.width, image.height)
+    if max(image.width, image.height) > _NARROWEST * narrow:
+        message = f"a reference of {image.width}x{image.height} is too narrow: 4:1 at most"
+        raise InvalidParam(message, port="references")
+    scale = REFERENCE_EDGE / narrow / _MULTIPLE
+    width, height = (
+        max(1, round(side * scale)) * _MULTIPLE for side in (image.width, image.height)
+    )
+    picture = PillowImage.fromarray(image.pixels[:, :, :3])
+    if picture.size != (width, height):
+        picture = picture.resize((width, height), PillowImage.Resampling.LANCZOS)
+    return Image(np.asarray(picture), image.provenance)
+
+
+def _offer(kind: str, title: str, *takes: Takes, **more: Any) -> Offer:
     return Offer(
         f"minimax/h3-{kind}",
         f"MiniMax H3 {title}",
@@ -175,14 +213,37 @@ def _offer(kind: str, title: str, *takes: Takes) -> Offer:
         stated={"steps": 50},
         steps_key="num_inference_steps",
         counts_last=True,
-        absent=_CHARACTER,
-        labels={
-            "vae": "Video VAE",
-            "duration": "Duration (seconds, 5 to 15)",
-            "width": f"Width ({_SIDES})",
-            "height": f"Height ({_SIDES})",
-        },
+        labels=_LABELS,
+        **{"absent": (_CHARACTER,), **more},
     )
+
+
+_REFERENCE_TO_VIDEO: Final = _offer(
+    "reference-to-video",
+    "Reference to Video",
+    "references",
+    sized_by_reference=False,
+    references=9,
+    references_port="references",
+    reference=as_reference,
+    picture=as_reference,
+    port_order=("character", "references", "video", "audio"),
+    absent=(
+        _CHARACTER,
+        Absent("video", "Reference video", kind="video"),
+        Absent("audio", "Reference audio", kind="audio"),
+    ),
+    idle_last=(
+        Choice("character_references", 9, "Character references", 1, 9, 1),
+        Choice(
+            "character_reference_roles",
+            "all",
+            "Character reference roles",
+            options=("all", "face"),
+        ),
+        Choice("character_role_lines", default=False, label=_ROLE_LINES),
+    ),
+)
 
 
 MINIMAX_H3: Final = ModelFamily(
@@ -204,11 +265,13 @@ MINIMAX_H3: Final = ModelFamily(
     readers=MappingProxyType({"qwen3-vl": "inline_core.families.minimax_h3.conditioner"}),
     check=check,
     looks_at_references=True,
+    reads_pictures=True,
     frames_above=frames_above,
     offers=(
         _offer("text-to-video", "Text to Video"),
         _offer("image-to-video", "Image to Video", "first_keyframe"),
         _offer("first-last-frame", "First and Last Frame", "first_keyframe", "last_keyframe"),
+        _REFERENCE_TO_VIDEO,
     ),
 )
 FAMILIES: Final = (MINIMAX_H3,)

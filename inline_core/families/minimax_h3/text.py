@@ -38,7 +38,8 @@ class H3Prompt(EncodedPrompt):
     """`features` (tokens, width) and what each token is: `tags` (tokens,), text or a keyframe.
 
     `latent` tells the sizes of what is made (without samples); `keyframes` are the latents
-    (channels, 1, h, w) of frames it is held to, `anchors` ("first" or "last") where they stand.
+    (channels, 1, h, w) of frames it is held to, `anchors` ("first" or "last") where they stand; or
+    those of pictures that it looks at, which stand nowhere and have sizes of their own.
     """
 
     tags: Tensor | None = None
@@ -123,18 +124,24 @@ def laid_out(prompt: H3Prompt, latent: Latent) -> H3Prompt:
 def with_references(prompt: H3Prompt, references: Sequence[Latent]) -> H3Prompt:
     """The prompt with its keyframes: latents of one frame each, whose mask says which end it is.
 
-    They are a little noised, as the model knows them; the noise is the same for every run.
+    Those without a mask are pictures to look at; both cannot be had.  All are a little noised, as
+    the model knows them; the noise is the same for every run.
     Raises: InvalidParam for anything else.
     """
+    held = [latent.mask is not None for latent in references]
+    if any(held) and not all(held):
+        message = "MiniMax H3 is held to keyframes or looks at references, not both"
+        raise InvalidParam(message, port="positive")
     generator = torch.Generator("cpu").manual_seed(_NOISE_SEED)
     anchors, keyframes = [], []
     for latent in references:
         mask, samples = latent.mask, latent.samples
-        if mask is None or samples.ndim != 5 or samples.shape[2] != 1:  # noqa: PLR2004
-            message = "MiniMax H3 is held to keyframes: use the Keyframes Conditioning node"
+        if samples.ndim != 5 or samples.shape[2] != 1:  # noqa: PLR2004
+            message = "MiniMax H3 looks at single pictures: use the Keyframes Conditioning node"
             raise InvalidParam(message, port="positive")
         noise = torch.randn(samples.shape, generator=generator)  # (1, c, 1, h, w)
         noised = CLEAN * samples + (1.0 - CLEAN) * noise.to(samples.device)
         keyframes.append(noised[0])  # (c, 1, h, w)
-        anchors.append("first" if not mask[0].any() else "last")
+        if mask is not None:
+            anchors.append("first" if not mask[0].any() else "last")
     return replace(prompt, keyframes=tuple(keyframes), anchors=tuple(anchors))
