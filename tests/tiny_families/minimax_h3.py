@@ -80,7 +80,7 @@ RUNS: Final = (
         images={"image": (70, 90), "last_image": (90, 70)},
     ),
 )
-SMALLER: Final = (("inline_core.families.minimax_h3.family.REFERENCE_EDGE", 64),)
+SMALLER: Final = (("inline_core.families.minimax_h3.pictures.REFERENCE_EDGE", 64),)
 
 
 def transformer(seed: int = 90) -> MiniMaxH3Transformer3DModel:

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-from PIL import Image as PillowImage
-
 from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
+from inline_core.families.minimax_h3.pictures import as_reference
 from inline_core.families.published import folder, tokenizer, weights
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
-from inline_core.media.values import Image
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor, SoundtrackSpace
 from inline_core.sampling.footprint import video_workload
 from inline_core.sampling.job import SampleJob
@@ -32,9 +29,6 @@ CHUNK: Final = 17
 REST: Final = 5
 _LATENTS: Final = 5
 _LAST_LATENTS: Final = 2
-_MULTIPLE: Final = 32
-_NARROWEST: Final = 4
-REFERENCE_EDGE: Final = 2048
 _SECONDS: Final = (5.0, 15.0)
 _PATCH: Final = 2
 _TEXT_TOKENS: Final = 1024
@@ -177,25 +171,6 @@ _LABELS: Final = MappingProxyType(
         "height": f"Height ({_SIDES})",
     }
 )
-
-
-def as_reference(image: Image) -> Image:
-    """A picture as the model looks at it: its shorter side 2048 pixels, in multiples of 32.
-
-    As `MiniMaxH3Ref2VASetupStep` does.  Raises: InvalidParam for one that is too narrow.
-    """
-    narrow = min(image.width, image.height)
-    if max(image.width, image.height) > _NARROWEST * narrow:
-        message = f"a reference of {image.width}x{image.height} is too narrow: 4:1 at most"
-        raise InvalidParam(message, port="references")
-    scale = REFERENCE_EDGE / narrow / _MULTIPLE
-    width, height = (
-        max(1, round(side * scale)) * _MULTIPLE for side in (image.width, image.height)
-    )
-    picture = PillowImage.fromarray(image.pixels[:, :, :3])
-    if picture.size != (width, height):
-        picture = picture.resize((width, height), PillowImage.Resampling.LANCZOS)
-    return Image(np.asarray(picture), image.provenance)
 
 
 def _offer(kind: str, title: str, *takes: Takes, **more: Any) -> Offer:

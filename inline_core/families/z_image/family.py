@@ -82,6 +82,8 @@ def workload(size: PassSize) -> Workload:
         channels=size.decoder_channels,
     )
     # What a ControlNet adds after half of the blocks, held once while it is stacked and once after.
+    if not size.controls:
+        return work
     added = size.controls * tokens * dim * size.geometry["n_layers"]
     return replace(work, denoise_values=work.denoise_values + added)
 

@@ -15,7 +15,7 @@ from diffusers.modular_pipelines.minimax_h3.references import MiniMaxH3ImageRefe
 from PIL import Image as PillowImage
 
 from inline_core.errors import InvalidParam, ModelFileInvalid
-from inline_core.families.minimax_h3 import family
+from inline_core.families.minimax_h3 import pictures as shown_as
 from inline_core.families.minimax_h3.denoise import LOUDER
 from inline_core.families.minimax_h3.family import SPACE, frames_above
 from inline_core.loading.component import ComponentRef, Role
@@ -66,7 +66,7 @@ def reference(**call: Any) -> tuple[torch.Tensor, torch.Tensor]:
     shape = SPACE.shape(LATENT.width, LATENT.height, LATENT.frames, LATENT.fps)
     video, sound = SPACE.split(NoiseSource(7, 1, shape, "cpu").draw(), LATENT)
     pipe = minimax_h3.pipeline()
-    pipe.update_components(reference_image_short_edge=family.REFERENCE_EDGE)
+    pipe.update_components(reference_image_short_edge=shown_as.REFERENCE_EDGE)
     pipe.set_progress_bar_config(disable=True)
     state = pipe(
         prompt=PROMPT,
@@ -136,11 +136,11 @@ def test_keyframes_are_those_of_the_pipeline(bench: Bench, ends: str) -> None:
 def test_references_are_those_of_the_pipeline(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(family, "REFERENCE_EDGE", 64)
+    monkeypatch.setattr(shown_as, "REFERENCE_EDGE", 64)
     pictures = [picture(1, (70, 90)), picture(2, (200, 90))]
     wanted_job = job(bench)
     vae = bench.catalog.companion(Role.VAE, wanted_job.model)
-    shown = [family.as_reference(Image(np.asarray(one))) for one in pictures]
+    shown = [shown_as.as_reference(Image(np.asarray(one))) for one in pictures]
     assert [(one.width, one.height) for one in shown] == [(64, 96), (128, 64)]
     context: Any = Nodes(bench)
     latents = tuple(context.encode_pixels(vae, one.pixels, None) for one in shown)
@@ -155,7 +155,7 @@ def test_references_are_those_of_the_pipeline(
 def test_references_have_a_shape_it_was_trained_on() -> None:
     narrow = Image(np.zeros((10, 50, 3), np.uint8))
     with pytest.raises(InvalidParam, match="50x10 is too narrow"):
-        family.as_reference(narrow)
+        shown_as.as_reference(narrow)
 
 
 def test_both_layouts_are_one_model(bench: Bench) -> None:
