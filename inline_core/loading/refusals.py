@@ -11,7 +11,7 @@ from inline_core.errors import ModelFileInvalid, ModelFileMissing
 from inline_core.loading.component import Role
 from inline_core.loading.identify import FileIdentity
 from inline_core.loading.pairing import MOST_CANDIDATES, fits_family
-from inline_core.loading.rules import CATEGORIES_OF_ROLE, ROLE_IN_WORDS, FamilyRules
+from inline_core.loading.rules import CATEGORIES_OF_ROLE, ROLE_IN_WORDS, FamilyRules, roles_of
 from inline_core.loading.scan import ModelFile, same_name
 
 _SHARED: Final = (Role.VAE, Role.TEXT_ENCODER)
@@ -83,9 +83,13 @@ def nothing_found(
         for file in there[:3]
     ]
     found = f" (there: {'; '.join(others)})" if others else ""
+    # Parts that no picker offers are called by their name.
+    pickable = roles_of(category)
+    alone = pickable is not None and role not in pickable
+    what = ROLE_IN_WORDS[role].partition(" ")[2] if alone else "model file"
     message = (
-        f"No model file found in models/{category}/{label}{fit}. "
-        f"Add one there or pick it on the node.{found}"
+        f"No {what} found in models/{category}/{label}{fit}. "
+        f"Add one there{'' if alone else ' or pick it on the node'}.{found}"
     )
     return ModelFileMissing(message, details={"category": category, "role": str(role)})
 
