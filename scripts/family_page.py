@@ -56,6 +56,7 @@ _REAL: Final[Mapping[str, Sequence[tuple[str | Model, tuple[str, ...], str]]]] =
             ("ltx-2", ("gemma3-12b",), "ltx-2"),
             ("ltx-2.3", ("gemma3-12b",), "ltx-2"),
         ],
+        "ltx-2.5": [("ltx-2.5", ("gemma4-12b",), "ltx-2")],
         "minimax-h3": [("minimax-h3", ("qwen3-vl-32b",), "minimax-h3")],
         "hunyuan-video-1.5": [
             ("hunyuan-video-1.5", ("qwen2.5-vl-7b",), "hunyuan-video-1.5"),
@@ -139,7 +140,7 @@ def _family(family: ModelFamily) -> list[str]:
     ]
     for need, words in zip(rules.all_encoders, encoders, strict=True):
         lines.append(f"| text encoder | {words} | {_layouts(OTHERS, need.family)} |")
-    for role in rules.sound_parts:
+    for role in rules.vae_parts:
         known = _layouts((*VAES, *OTHERS), rules.parts[role], role)
         lines.append(f"| {role.value.replace('_', ' ')} | {rules.parts[role]} | {known} |")
     lines += ["", _latents(family), ""]

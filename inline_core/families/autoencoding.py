@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from inline_core.devices.placement import Dtype, Placement
-from inline_core.errors import NotFinite
+from inline_core.errors import ModelFileMissing, NotFinite
 from inline_core.families.demand import Opened, decoder_channels
 from inline_core.families.leasing import Leasing
 from inline_core.families.registry import AUTOENCODERS, family_decoding, space_with
 from inline_core.loading.architectures.architecture import ALL_FRAMES
-from inline_core.loading.component import ComponentRef
+from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.pool import Lease
+from inline_core.sampling.family import ModelFamily
 from inline_core.sampling.footprint import decode_values, sound_decode_values
 
 if TYPE_CHECKING:
@@ -76,12 +77,15 @@ class Autoencoders:
     ) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
         """Pixels of one of a latent's `samples` (1, c, ...), and what was special about it.
 
-        (height, width, 3), of a video (frames, height, width, 3).  What would not fit whole is done
+        (height, width, 3), of a video (frames, height, width, 3).  A video decoder that the
+        family has instead of the VAE's own decodes in its place.  What would not fit whole is done
         in tiles (`tiled`, which may also be asked for); what gave NaN is done once more in float32
-        (`float32`).  Raises: NotFinite, ModelFileInvalid for latents of another space.
+        (`float32`).  Raises: NotFinite, ModelFileInvalid for latents of another space,
+        ModelFileMissing without that video decoder.
         """
+        family = family_decoding(vae, latent.space)
+        space, vae = family.space, _decoder_of(vae, family)
         tiled = tiled or self._must_tile(vae, latent.width, latent.height, latent.frames)
-        space = family_decoding(vae, latent.space).space
 
         def decode(runtime: Any) -> NDArray[np.uint8]:
             named = runtime.in_space(space if latent.normalised else None)
@@ -163,6 +167,21 @@ class Autoencoders:
         values = decode_values(width, height, channels, frames, all_at_once=bool(whole))
         small = self._leasing.policy.profile == "lowvram" and width * height > LOWVRAM_PIXELS
         return small or self._leasing.lacks_room(self._placement(vae), values)
+
+
+def _decoder_of(vae: ComponentRef, family: ModelFamily) -> ComponentRef:
+    """What decodes latents of a family: the VAE, or the video decoder that goes along with it."""
+    role = Role.VIDEO_DECODER
+    if role not in family.rules.parts:
+        return vae
+    found = next((part for part in vae.others if part.role is role), None)
+    if found is None:
+        message = (
+            f"{vae.name} comes without the video decoder of {family.rules.label} here: put it into "
+            "models/vae"
+        )
+        raise ModelFileMissing(message)
+    return found
 
 
 def _channels(opened: Opened) -> int | None:

@@ -146,6 +146,10 @@ def decoder_channels(vae: Opened) -> int:
     config = vae.identity.config
     if config.get("decoder_channels"):
         return int(config["decoder_channels"])  # of a decoder of sounds
+    if config.get("decoder_stage_channels"):
+        # Of a decoder with attention: its last stage works on patches, on twice as much at a time.
+        stages = config["decoder_stage_channels"]
+        return max(2 * int(stages[-1]) // int(config.get("patch_size") or 1) ** 2, 1)
     base = config.get("decoder_base_dim") or config.get("base_dim")
     if base:
         # The VAEs of Wan end with their narrowest stage, maybe at a fraction of the size.

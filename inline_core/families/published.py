@@ -27,6 +27,7 @@ _ID_AND_LABEL: Final = MappingProxyType(
         Role.CLIP_VISION: ("clip_vision", "Vision encoder"),
         Role.AUDIO_VAE: ("audio_vae", "Audio VAE"),
         Role.VOCODER: ("vocoder", "Vocoder"),
+        Role.VIDEO_DECODER: ("video_decoder", "Video decoder"),
     }
 )
 _COMPONENT: Final = ("config.json", "diffusion_pytorch_model.safetensors")

@@ -23,7 +23,7 @@ def check_references(job: SampleJob, family: ModelFamily) -> None:
         raise InvalidParam(message, port="positive")
     for latent in references:
         wanted = family.space.name if latent.normalised else family.rules.vae_family
-        if latent.space not in {None, wanted}:
+        if latent.space not in {None, wanted, *family.space.alike}:
             message = (
                 f"a reference image is in latent space {latent.space}; {family.rules.label} needs "
                 f"{family.space.name}: encode it with the VAE of the model"

@@ -55,6 +55,7 @@ TEXT_ENCODERS: Final[Mapping[str, str]] = MappingProxyType(
         "gemma2": "inline_core.families.text_encoders.gemma2",
         "mistral3": "inline_core.families.text_encoders.mistral",
         "gemma3": "inline_core.families.text_encoders.gemma3",
+        "gemma4": "inline_core.families.text_encoders.gemma4",
         **_own_modules(Role.TEXT_ENCODER),
     }
 )
@@ -72,6 +73,7 @@ AUTOENCODERS: Final[Mapping[str, str]] = MappingProxyType(
         "autoencoder-kl-flux-2": "inline_core.families.autoencoders.kl_flux2",
         "autoencoder-oobleck": "inline_core.families.autoencoders.oobleck",
         **_own_modules(Role.VAE),
+        **_own_modules(Role.VIDEO_DECODER),
     }
 )
 
@@ -109,8 +111,15 @@ def table_of(job: SampleJob, family: ModelFamily | None = None) -> SigmaTable:
         height=latent.height,
         steps=steps_laid_out(job.steps, job.denoise),
         frames=latent.frames,
+        keyframes=_keyframes(job),
     )
     return table_for(job.model, family or family_of(job.model), wanted)
+
+
+def _keyframes(job: SampleJob) -> int:
+    """How many pictures a video is held to beside its first frame: their masks keep another one."""
+    masks = [latent.mask for latent in job.positive.references if latent.mask is not None]
+    return sum(bool(mask[0].any()) for mask in masks)
 
 
 def table_for(model: ComponentRef, family: ModelFamily, wanted: ScheduleFor) -> SigmaTable:
@@ -138,13 +147,15 @@ def family_decoding(
 ) -> ModelFamily:
     """A family that uses this VAE (and latents of `space`, or with so many `channels`).
 
-    Latents that are not normalised have the architecture of their VAE as space.
+    A video decoder that stands in for the decoder of a VAE is meant, too.  Latents that are not
+    normalised have the architecture of their VAE as space.
     Raises: ModelFileInvalid.
     """
     for family in FAMILIES.values():
         known = space in {None, family.space.name, vae.family}
         fits = channels in {None, family.rules.latent_channels}
-        if family.rules.vae_family == vae.family and known and fits:
+        decoder = family.rules.parts.get(Role.VIDEO_DECODER, "")
+        if vae.family in {family.rules.vae_family, decoder} and known and fits:
             return family
     message = f"the VAE {vae.name} ({vae.family}) does not read latents of space {space}"
     raise ModelFileInvalid(message)

@@ -398,26 +398,29 @@ class Catalog:
             self._check(piece, role, family)
         if file.status != "ready" or piece is None:
             raise ModelFileInvalid(f"{_capital(ROLE_IN_WORDS[role])}: {file.reason}")
-        return self._with_sound(piece, role)
+        return self._with_parts(piece, role)
 
     def _checked(self, piece: Piece | None, role: Role, family: str | None) -> ComponentRef:
         assert piece is not None
         role = _kind(role)
         self._check(piece, role, family)
-        return self._with_sound(piece, role)
+        return self._with_parts(piece, role)
 
-    def _with_sound(self, piece: Piece, role: Role) -> ComponentRef:
-        """A component; the VAE of a family that makes videos with their sound has its parts."""
+    def _with_parts(self, piece: Piece, role: Role) -> ComponentRef:
+        """A component; a VAE has the parts that its families let go along with it."""
         reference = piece.reference(role)
         if role is not Role.VAE:
             return reference
-        vae = piece.identity.family
-        families = self._families.values()
-        rules = next((one for one in families if one.sound_parts and one.vae_family == vae), None)
-        if rules is None:
-            return reference
+        families = [one for one in self._families.values() if one.vae_parts]
+        # Of kin with the same VAE each may bring further parts.
+        rules_of = {
+            part: rules
+            for rules in families
+            if rules.vae_family == piece.identity.family
+            for part in rules.vae_parts
+        }
         others = []
-        for part in rules.sound_parts:
+        for part, rules in rules_of.items():
             found = closest(self._ready(part, rules.name), reference)
             others += [piece.reference(part) for piece in found[:1]]
         return replace(reference, others=tuple(others))

@@ -17,6 +17,7 @@ class Role(StrEnum):
     VAE = "vae"
     AUDIO_VAE = "audio_vae"
     VOCODER = "vocoder"
+    VIDEO_DECODER = "video_decoder"
     TEXT_ENCODER = "text_encoder"
     LORA = "lora"
     CONTROLNET = "controlnet"

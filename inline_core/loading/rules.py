@@ -33,6 +33,7 @@ CATEGORIES_OF_ROLE: Final[Mapping[Role, tuple[str, ...]]] = MappingProxyType(
         Role.VAE: ("vae",),
         Role.AUDIO_VAE: ("vae",),
         Role.VOCODER: ("vae",),
+        Role.VIDEO_DECODER: ("vae",),
         Role.TEXT_ENCODER: ("text_encoders",),
         Role.LORA: ("loras",),
         Role.CONTROLNET: ("controlnet", "model_patches"),
@@ -49,6 +50,7 @@ ROLE_IN_WORDS: Final[Mapping[Role, str]] = MappingProxyType(
         Role.VAE: "a VAE",
         Role.AUDIO_VAE: "an audio VAE",
         Role.VOCODER: "a vocoder",
+        Role.VIDEO_DECODER: "a video decoder",
         Role.TEXT_ENCODER: "a text encoder",
         Role.LORA: "a LoRA",
         Role.CONTROLNET: "a ControlNet",
@@ -63,7 +65,7 @@ ROLE_IN_WORDS: Final[Mapping[Role, str]] = MappingProxyType(
 
 
 # They lie beside what a picker offers, but no picker asks for them.
-_PARTS_OF_MODELS: Final = frozenset({Role.AUDIO_VAE, Role.VOCODER})
+_PARTS_OF_MODELS: Final = frozenset({Role.AUDIO_VAE, Role.VOCODER, Role.VIDEO_DECODER})
 
 
 def roles_of(category: str) -> frozenset[Role] | None:
@@ -180,3 +182,8 @@ class FamilyRules:
     def sound_parts(self) -> tuple[Role, ...]:
         """The roles of the parts that make the sound of videos, in the order they are used."""
         return tuple(role for role in (Role.AUDIO_VAE, Role.VOCODER) if role in self.parts)
+
+    @property
+    def vae_parts(self) -> tuple[Role, ...]:
+        """The roles of all parts that go with a VAE: for sound, and to decode instead of it."""
+        return tuple(role for role in (*self.sound_parts, Role.VIDEO_DECODER) if role in self.parts)

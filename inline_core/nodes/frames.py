@@ -125,6 +125,11 @@ def _covering(picture: PillowImage.Image, size: tuple[int, int]) -> PillowImage.
     return resized.crop((left, top, left + width, top + height))
 
 
+def cut_to(ctx: NodeContext, image: Image, width: int, height: int) -> Image:
+    """A picture in the size of a video: scaled, and cut where its shape is another one."""
+    return Image(_fitted(ctx, image, width, height), image.provenance)
+
+
 def _fitted(ctx: NodeContext, image: Image, width: int, height: int) -> np.ndarray:
     """A picture in the size of the video, (height, width, 3) uint8."""
     picture = PillowImage.fromarray(image.pixels[:, :, :3])

@@ -14,7 +14,7 @@ from inline_core.media.values import Clip, Image, ImageBatch, Mask, Waveform
 from inline_core.nodes.base import NodeContext
 from inline_core.nodes.conditioning import control_of, inpaint
 from inline_core.nodes.fitting import fitted, fitted_mask
-from inline_core.nodes.frames import frames, keyframes
+from inline_core.nodes.frames import cut_to, frames, keyframes
 from inline_core.nodes.latent import noise_mask, single_image, sound_latent
 from inline_core.nodes.load import with_adapters
 from inline_core.nodes.offer_params import OPTIONAL_PORTS, offer_params
@@ -195,15 +195,18 @@ class _Run:
         wired = (inputs.get("vae"), inputs.get("text_encoder"))
         encoders = [str(params.get(key) or "") for key in _ENCODER_PARAMS]
         parts = parts_of(ctx, model, wired, str(params["vae"] or ""), encoders)
-        if self.offer.output == "video+audio" and params.get(WITH_SOUND, True):
-            self._check_sound(ctx, parts[1])
+        self._check_others(ctx, parts[1], sound=bool(params.get(WITH_SOUND, True)))
         return parts
 
-    def _check_sound(self, ctx: NodeContext, vae: ComponentRef) -> None:
-        """Raise ModelFileMissing if a part that makes the sound is absent, before anything runs."""
+    def _check_others(self, ctx: NodeContext, vae: ComponentRef, *, sound: bool) -> None:
+        """Raise ModelFileMissing if a part that goes with the VAE is absent, before anything runs.
+
+        Those that make the `sound` may be, where there shall be none.
+        """
         there = {part.role for part in vae.others}
-        for role in self.family.rules.sound_parts:
-            if role not in there:
+        rules = self.family.rules
+        for role in rules.vae_parts:
+            if role not in there and (sound or role not in rules.sound_parts):
                 ctx.components.find(role, "", family=self.family.name)
 
     def _found(self, ctx: NodeContext, params: Mapping[str, Any]) -> ComponentRef:
@@ -257,6 +260,8 @@ class _Run:
         wanted = float(params.get(key, none))
         cfg = float(usual.get(key, none)) if wanted < 0 else wanted
         cfg += 1.0 - none
+        sigmas = offer.schedules.get(str(params.get("mode")))
+        cfg = cfg if sigmas is None else 1.0
         negative = None
         if cfg > 1:
             words = str(params.get("negative_prompt") or "")
@@ -270,7 +275,8 @@ class _Run:
             positive=positive,
             negative=negative,
             latent=latent,
-            steps=_steps(offer, params, usual),
+            steps=_steps(offer, params, usual) if sigmas is None else len(sigmas) - 1,
+            sigmas=sigmas,
             cfg=max(cfg, 1.0),
             sampler=str(params["sampler"]),
             scheduler=str(params["scheduler"]),
@@ -287,9 +293,10 @@ def _steps(offer: Offer, params: Mapping[str, Any], usual: Mapping[str, Any]) ->
 def _refuse_absent(offer: Offer, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> None:
     for absent in offer.absent:
         value = inputs.get(absent.key) if absent.kind else params.get(absent.key)
-        if value is None or value == "":
+        if value is None or value == "" or value is False:
             continue
-        how = f"unwire '{absent.key}'" if absent.kind else f"clear '{absent.key}'"
+        how = "clear" if absent.category else "switch off"
+        how = f"{'unwire' if absent.kind else how} '{absent.key}'"
         message = f"{absent.label} is not available for {offer.title} in this release: {how}"
         if absent.kind:
             raise InvalidParam(message, port=absent.key)
@@ -352,7 +359,8 @@ class _Start:
             return conditioning  # what is wired may be a picture to start from, or several
         first = None if given is None else self.offer.first_frame(single_image(self.ctx, given))
         if "first_keyframe" in takes:
-            ends = (given, self.inputs.get("last_image") if "last_keyframe" in takes else None)
+            last = self.inputs.get("last_image") if "last_keyframe" in takes else None
+            ends = (self._end(given, latent), self._end(last, latent))
             held: Conditioning = keyframes(self.ctx, conditioning, self.parts[1], latent, *ends)
             return held
         if "optional_frame" in takes:
@@ -363,6 +371,15 @@ class _Start:
             return conditioning
         last = self.inputs.get("last_image") if "last_frame" in takes else None
         return self._frames(conditioning, latent, first, last, self.offer.between)
+
+    def _end(self, image: Image | ImageBatch | None, latent: Latent) -> Image | None:
+        """A picture at an end of a video; where `keyframes` are cut, in its size already."""
+        if image is None:
+            return None
+        shown = self.offer.first_frame(single_image(self.ctx, image))
+        if self.offer.keyframes == "stretched":
+            return shown
+        return cut_to(self.ctx, shown, latent.width, latent.height)
 
     def _frames(
         self,

@@ -10,7 +10,7 @@ from inline_core.graph.ports import PortKind
 from inline_core.graph.spec import Option, ParamKind, ParamSpec, PortSpec, Widget
 from inline_core.nodes.sample import SAMPLERS, SCHEDULERS
 from inline_core.sampling.family import ModelFamily
-from inline_core.sampling.offer import Choice, Offer
+from inline_core.sampling.offer import Absent, Choice, Offer
 
 OPTIONAL_PORTS: Final = (
     PortSpec("model", "Diffusion model", PortKind.MODEL),
@@ -28,17 +28,21 @@ def offer_params(family: ModelFamily, offer: Offer) -> tuple[ParamSpec, ...]:
         *_words(offer),
         *_sizes(family, offer),
         *_sampling(offer),
-        *(
-            _file(absent.key, absent.label, absent.category, advanced=False)
-            for absent in offer.absent
-            if not absent.kind
-        ),
+        *(_absent(absent) for absent in offer.absent if not absent.kind),
         *(_choice(choice) for choice in (*offer.choices, *offer.idle)),
         ParamSpec("seed", "Seed (-1 = random)", "seed", "seed", -1, integer=True),
         *(_choice(choice) for choice in offer.idle_last),
         *_files(family, offer),
     )
-    return tuple(replace(param, label=offer.labels.get(param.key, param.label)) for param in params)
+    place = {key: index for index, key in enumerate(offer.param_order)}
+    return tuple(
+        replace(
+            param,
+            label=offer.labels.get(param.key, param.label),
+            advanced=param.advanced or param.key in offer.advanced,
+        )
+        for param in sorted(params, key=lambda param: place.get(param.key, len(place)))
+    )
 
 
 def _words(offer: Offer) -> Iterator[ParamSpec]:
@@ -158,6 +162,12 @@ def _file(key: str, label: str, category: str, *, advanced: bool = True) -> Para
     return ParamSpec(key, label, "select", "model", "", options_from=category, advanced=advanced)
 
 
+def _absent(absent: Absent) -> ParamSpec:
+    if absent.category:
+        return _file(absent.key, absent.label, absent.category, advanced=False)
+    return ParamSpec(absent.key, absent.label, "boolean", "boolean", default=False)
+
+
 def _choice(choice: Choice) -> ParamSpec:
     widget: Widget
     kind: ParamKind
@@ -179,7 +189,10 @@ def _choice(choice: Choice) -> ParamSpec:
         min=choice.minimum,
         max=choice.maximum,
         step=choice.step,
-        options=tuple(Option(value, value) for value in choice.options),
+        options=tuple(
+            Option(item, item) if isinstance(item, str) else Option(*item)
+            for item in choice.options
+        ),
         integer=isinstance(default, int) and not isinstance(default, bool),
         advanced=choice.advanced,
     )

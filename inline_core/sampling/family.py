@@ -27,7 +27,8 @@ class LatentSpace:
 
     `frame_factor` is how many frames one latent frame stands for after the first one; 0 means that
     the space is one of pictures and has no time axis.  `words` are those by which names of files
-    say that they are for it, where shapes do not.  Latents of other shapes (sound, several
+    say that they are for it, where shapes do not, `alike` other spaces whose latents are the same
+    and only decoded in another way.  Latents of other shapes (sound, several
     parts in one) are kinds of this class with a `shape` of their own.
     """
 
@@ -38,6 +39,7 @@ class LatentSpace:
     shift: float = 0.0
     frame_factor: int = 0
     words: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
 
     def shape(self, width: int, height: int, frames: int = 1, fps: float = 0.0) -> tuple[int, ...]:
         """Shape of the latents of one picture, or of one video if the space has a time axis."""
@@ -142,7 +144,8 @@ class PassSize:
 class ScheduleFor:
     """What the noise levels of a family may depend on; sizes in pixels.
 
-    `steps` are those of the whole schedule, from pure noise.
+    `steps` are those of the whole schedule, from pure noise.  `keyframes` counts the pictures that
+    a video is held to beside its first frame.
     """
 
     variant: str = ""
@@ -150,6 +153,7 @@ class ScheduleFor:
     height: int = 1024
     steps: int = 20
     frames: int = 1
+    keyframes: int = 0
 
 
 def _any_job(_: SampleJob, __: Mapping[str, int]) -> None:

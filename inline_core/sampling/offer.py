@@ -43,7 +43,8 @@ def unchanged(image: Image) -> Image:
 class Choice:
     """A param of its own that goes to the text encoder: clip skip, lyrics, beats per minute.
 
-    `default` decides the kind (bool, int, float or str); `options` are what can be picked.
+    `default` decides the kind (bool, int, float or str); `options` are what can be picked, as
+    values or as (value, label).
     """
 
     key: str
@@ -52,7 +53,7 @@ class Choice:
     minimum: float | None = None
     maximum: float | None = None
     step: float | None = None
-    options: tuple[str, ...] = ()
+    options: tuple[str | tuple[str, str], ...] = ()
     multiline: bool = False
     advanced: bool = False
 
@@ -73,7 +74,8 @@ class Told:
 class Absent:
     """A port or a param that clients know and this release cannot serve: refused, not ignored.
 
-    `kind` is the kind of the port ("": a param, which takes the name of a file of `category`).
+    `kind` is the kind of the port ("": a param, which takes the name of a file of `category`, or is
+    a switch that is off where there is none).
     """
 
     key: str
@@ -99,7 +101,8 @@ class Offer:
     `reference` brings a reference image to the size the VAE gets, `picture` to the one the text
     encoder gets (None: it looks at none); at most `references` are taken.  `first_frame` is done to
     a frame that a video begins with, `between` is what lies behind it (see the Frames Conditioning
-    node).  `choices` are further params.  `fps` of a video is a param
+    node); the first of `keyframes` is stretched to the video's shape, or cut as the one after it.
+    `choices` are further params.  `fps` of a video is a param
     where `fps_free`, else fixed.  `stated` are steps and guidance that the node states as numbers
     of its own, where they are not left to the model (`stated_by_variant`: clients take those of the
     picked model instead);
@@ -108,8 +111,10 @@ class Offer:
     `port_order` are shown in that order, behind the others.
     With `experts` a second model may be picked, which is used below `boundary` (a sigma).
     With `duration` (seconds: usual, least, most, step) a video is that long instead of a number of
-    frames.  `steps_key` is the param of the steps, which with `counts_last` count the end too,
-    where nothing is left to do.
+    frames.  `schedules` are the sigmas of choices of the param `mode` that leave nothing to steps
+    and guidance.  `param_order` are params in the order they are shown, before the others, and
+    `advanced` those that are shown on demand.  `steps_key` is the param of the steps, which with
+    `counts_last` count the end too, where nothing is left to do.
     `labels` are those of params and ports that say something of their own here, by key;
     `control_key` is the param that says how strong a ControlNet is.
     `guided` are patches that the model gets when it is guided, `options` what its text encoder is
@@ -136,8 +141,12 @@ class Offer:
     picture: Resize | None = None
     first_frame: Resize = unchanged
     between: Literal["grey", "nothing"] = "grey"
+    keyframes: Literal["stretched", "cut"] = "stretched"
     choices: tuple[Choice, ...] = ()
     duration: tuple[float, float, float, float] | None = None
+    schedules: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    param_order: tuple[str, ...] = ()
+    advanced: tuple[str, ...] = ()
     steps_key: str = "steps"
     counts_last: bool = False
     fps: float = 0.0

@@ -26,7 +26,7 @@ from tests.unit.server.test_family_runs import one_click, run
 RUNS = int(os.environ.get("INLINE_SOAK_RUNS", "36"))
 FAMILIES = families()
 # They come with the VAE that is picked.
-SOUND = {Role.AUDIO_VAE, Role.VOCODER}
+SOUND = {Role.AUDIO_VAE, Role.VOCODER, Role.VIDEO_DECODER}
 CATEGORIES = {"model": "diffusion_models", "vae": "vae", "text_encoder": "text_encoders"}
 # Fragments of the allocator and caches of the libraries; a leak of one model a run is far more.
 GROWTH_BYTES = 300 * 1024 * 1024

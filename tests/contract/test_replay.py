@@ -220,6 +220,9 @@ ONE_CLICK = (
     "minimax/h3-image-to-video",
     "minimax/h3-first-last-frame",
     "minimax/h3-reference-to-video",
+    "lightricks/ltx-2-5-text-to-video",
+    "lightricks/ltx-2-5-image-to-video",
+    "lightricks/ltx-2-5-first-last-frame",
 )
 
 
@@ -268,7 +271,8 @@ def test_pickers_list_the_files_that_fit(tiny_server: LiveServer) -> None:
             mine = next(p for p in ours[model["type"]]["params"] if p["key"] == param["key"])
             assert mine.get("optionsFrom") == param.get("optionsFrom")
             # No file of these families is there, and ours offers those that fit only.
-            other = model["type"].startswith(("black-forest-labs/", "krea/", "minimax/"))
+            others = ("black-forest-labs/", "krea/", "minimax/", "lightricks/")
+            other = model["type"].startswith(others)
             if param.get("optionsFrom") in {"diffusion_models", "vae"} and not other:
                 assert_same_shape(param["options"], mine["options"])
                 assert mine["default"] == "", FAULTS["models_with_files", "default"]

@@ -57,12 +57,45 @@ class LTX2Denoiser(NetworkDenoiser):
         times = times.repeat_interleave(places, dim=1)  # (rows, t * h * w)
         tokens = video.flatten(2).transpose(1, 2)  # (rows, t * h * w, c)
         sound = sound.transpose(1, 2)  # (rows, frames, c)
-        fps = latent.fps or FPS
-        velocity, of_sound = self._run(tokens, sound, times, sigmas * _TIMES, prompts, video, fps)
         share = times[..., None] / _TIMES  # (rows, t * h * w, 1)
+        shown, times, coords = self._with_last(tokens, times, video, prompts)
+        fps = latent.fps or FPS
+        velocity, of_sound = self._run(
+            shown, sound, times, sigmas * _TIMES, prompts, video, fps, coords
+        )
+        velocity = velocity[:, : tokens.shape[1]]  # (rows, t * h * w, c)
         clean_video = (tokens - share * velocity).transpose(1, 2).reshape(video.shape)
         clean_sound = sound - sigmas[:, None, None] * of_sound  # (rows, frames, c)
         return SPACE.joined(clean_video, clean_sound.transpose(1, 2))
+
+    def _with_last(
+        self, tokens: Tensor, times: Tensor, video: Tensor, prompts: Sequence[LTX2Prompt]
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Tokens and their times with a picture that the video ends with, and their places.
+
+        It is clean, so that its time is 0.  It stands at the first frame of pixels that the last
+        latent frame is of, for one frame (`_prepare_keyframe_coords` of LTX-2's blocks in
+        diffusers for the index -1).
+        """
+        last = [prompt.last for prompt in prompts if prompt.last is not None]
+        if not last:
+            return tokens, times, None
+        rows, _, count, height, width = video.shape
+        latent = prompts[0].latent
+        fps = (latent.fps if latent is not None else 0.0) or FPS
+        rope, device = self._model.rope, tokens.device
+        coords = rope.prepare_video_coords(rows, count, height, width, device, fps=fps)
+        # Rows and columns of the picture are those of any frame, here of the first one.
+        there = coords[:, :, : height * width].clone()  # (rows, 3, h * w, 2)
+        index = max(count - 2, 0) * SPACE.frame_factor + (count > 1)
+        start = torch.tensor([index, index + 1], device=device) / fps  # (2,)
+        there[:, 0] = start.to(there)
+        shown = torch.stack(last).to(tokens).flatten(2).transpose(1, 2)  # (rows, h * w, c)
+        return (
+            torch.cat([tokens, shown], dim=1),  # (rows, (t + 1) * h * w, c)
+            torch.cat([times, torch.zeros_like(times[:, : height * width])], dim=1),
+            torch.cat([coords, there], dim=2),  # (rows, 3, (t + 1) * h * w, 2)
+        )
 
     def _run(
         self,
@@ -73,8 +106,9 @@ class LTX2Denoiser(NetworkDenoiser):
         prompts: Sequence[LTX2Prompt],
         video: Tensor,
         fps: float,
+        coords: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Velocities of video (rows, t * h * w, c) and sound (rows, frames, c)."""
+        """Velocities of all tokens (rows, n, c) and of the sound (rows, frames, c)."""
         dtype = self._model.proj_in.weight.dtype
         features = torch.stack([prompt.features for prompt in prompts]).to(dtype)
         heard = torch.stack([prompt.sound for prompt in prompts if prompt.sound is not None])
@@ -94,6 +128,7 @@ class LTX2Denoiser(NetworkDenoiser):
             width=video.shape[4],
             fps=fps,
             audio_num_frames=sound.shape[1],
+            video_coords=coords,
             use_cross_timestep=True,
             return_dict=False,
         )
@@ -101,11 +136,12 @@ class LTX2Denoiser(NetworkDenoiser):
 
 
 def _alike(conditioning: Sequence[LTX2Prompt]) -> list[list[int]]:
-    """Rows by the sizes of what they make, and by whether a frame is given."""
+    """Rows by the sizes of what they make, and by which frames are given."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, prompt in enumerate(conditioning):
         latent = prompt.latent
         assert latent is not None
         sizes = (latent.width, latent.height, latent.frames, latent.fps)
-        groups.setdefault((*sizes, prompt.frames is None), []).append(row)
+        given = (prompt.frames is None, prompt.last is None)
+        groups.setdefault((*sizes, *given), []).append(row)
     return list(groups.values())

@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-
 from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
 from inline_core.families.published import folder, tokenizer, weights
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules, Sizes
-from inline_core.media.recompress import recompressed
 from inline_core.media.values import Image
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor, SoundtrackSpace
 from inline_core.sampling.footprint import video_workload
@@ -48,7 +45,8 @@ _CRF: Final = 33
 def table(wanted: ScheduleFor) -> FlowTable:
     """LTX-2's sigmas: the shift grows with the video, and the last step starts at 0.1."""
     _, frames, height, width = SPACE.video_shape(wanted.width, wanted.height, wanted.frames)
-    shift = math.exp(mu_of_tokens(frames * height * width, _FEW, _MANY))
+    tokens = (frames + wanted.keyframes) * height * width
+    shift = math.exp(mu_of_tokens(tokens, _FEW, _MANY))
     size = size_for(wanted.steps)
     return FlowTable(shift, size=size, stretch=terminal_stretch(shift, wanted.steps, _TERMINAL))
 
@@ -71,26 +69,37 @@ def workload(size: PassSize) -> Workload:
 
 def check(job: SampleJob, _: Mapping[str, int]) -> None:
     """Raise InvalidParam for frames or pictures that the model cannot have."""
+    check_video(job, RULES.label)
+    masks = [latent.mask for latent in job.positive.references if latent.mask is not None]
+    if any(mask[0].any() for mask in masks):
+        message = f"{RULES.label} looks at a first frame only: leave the last one out"
+        raise InvalidParam(message, port="positive")
+
+
+def check_video(job: SampleJob, label: str) -> None:
+    """The same for any model with these latents; `label` is its name for people."""
     latent = job.latent
     if (latent.frames - 1) % SPACE.frame_factor:
         near = max(round((latent.frames - 1) / SPACE.frame_factor), 0) * SPACE.frame_factor + 1
         message = (
-            f"frames is {latent.frames}: {RULES.label} needs one more than a multiple of "
+            f"frames is {latent.frames}: {label} needs one more than a multiple of "
             f"{SPACE.frame_factor}, such as {near}"
         )
         raise InvalidParam(message, param="frames")
     if latent.mask is not None:
-        message = f"{RULES.label} makes no part of a video anew: leave the mask out"
+        message = f"{label} makes no part of a video anew: leave the mask out"
         raise InvalidParam(message, port="latent")
 
 
-def as_first_frame(image: Image) -> Image:
+def as_first_frame(image: Image, crf: int = _CRF) -> Image:
     """A picture as LTX-2 is shown it: a frame of a compressed video, as in its training."""
-    pixels = np.ascontiguousarray(image.pixels[:, :, :3])
-    return Image(recompressed(pixels, _CRF), image.provenance)
+    # Families are known without the libraries of the runtime.
+    from inline_core.media.recompress import recompressed
+
+    return Image(recompressed(image.pixels[:, :, :3], crf), image.provenance)
 
 
-def _encoders_fit(model: Sizes, encoders: Sequence[Sizes]) -> bool:
+def encoders_fit(model: Sizes, encoders: Sequence[Sizes]) -> bool:
     """The connectors give what the model takes: its captions, or both widths of its own."""
     connectors = encoders[1]
     wanted = model.get("caption_channels") or model.get("cross_attention_dim")
@@ -119,8 +128,9 @@ RULES: Final = FamilyRules(
     label="LTX-2",
     vae_family="autoencoder-kl-ltx-2-video",
     latent_channels=SPACE.channels,
+    vae_words=("ltx-2", "ltx2"),
     text_encoders=(_TEXT, _CONNECTORS),
-    encoders_fit=_encoders_fit,
+    encoders_fit=encoders_fit,
     parts=MappingProxyType({Role.AUDIO_VAE: "autoencoder-kl-ltx-2-audio", Role.VOCODER: "ltx-2"}),
     defaults=MappingProxyType({"2.0": _VARIANTS, "2.3": _VARIANTS}),
     requirements=(

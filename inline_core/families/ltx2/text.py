@@ -25,13 +25,15 @@ class LTX2Prompt(EncodedPrompt):
     """`features` (tokens, width) for the video, `sound` (tokens, width) for the sound.
 
     `latent` tells the sizes of what is made (without samples); `frames` (channels, t, h, w) are
-    latents that are given, and `given` (t,) is 1 where they are.
+    latents that are given, and `given` (t,) is 1 where they are; `last` (channels, 1, h, w) is a
+    picture that the video ends with, beside it.
     """
 
     sound: Tensor | None = None
     latent: Latent | None = None
     frames: Tensor | None = None
     given: Tensor | None = None
+    last: Tensor | None = None
 
     def _parts(self) -> list[Tensor]:
         return [self.features] if self.sound is None else [self.features, self.sound]
@@ -69,23 +71,38 @@ def laid_out(prompt: LTX2Prompt, latent: Latent) -> LTX2Prompt:
 
 
 def with_references(prompt: LTX2Prompt, references: Sequence[Latent]) -> LTX2Prompt:
-    """The prompt with the first frame that is given: one latent of a whole video.
+    """The prompt with the frames that are given: a first one, a last one, or both.
 
-    Its mask (frames, 1, 1) is 0 for frames that are given, 255 for those to be made.
+    Each is a latent of one picture whose mask (frames, 1, 1) is 0 for its frame and 255 for those
+    to be made.  The last one is no part of the video: the model looks at it (`last`).
     Raises: InvalidParam for anything else.
     """
-    latent = references[0]
-    mask = latent.mask
-    alone = len(references) == 1 and mask is not None and mask.shape[0] == latent.frames
-    if not alone or mask[0].any() or not mask[1:].all() or latent.samples.shape[2] != 1:
+    first, last = (_given(references, place) for place in (0, -1))
+    if len(references) != (first is not None) + (last is not None):
         message = (
-            "LTX-2 looks at a given first frame: use the Frames Conditioning node, with nothing as "
-            "the rest and no last frame"
+            "LTX-2 looks at a first frame, LTX-2.5 at a last one too: use the Keyframes "
+            "Conditioning node, or Frames Conditioning with nothing as the rest"
         )
         raise InvalidParam(message, port="positive")
+    prompt = replace(prompt, last=last)
+    if first is None:
+        return prompt
+    latent = references[0]
     count = SPACE.video_shape(latent.width, latent.height, latent.frames)[1]
-    first = latent.samples[0]  # (channels, 1, h, w)
     frames = first.expand(-1, count, -1, -1)  # (channels, t, h, w)
     given = torch.zeros(count, device=first.device)  # (t,)
     given[0] = 1.0
     return replace(prompt, frames=frames, given=given)
+
+
+def _given(references: Sequence[Latent], place: int) -> Tensor | None:
+    """The picture (channels, 1, h, w) that stands for the first or the last frame alone."""
+    for latent in references:
+        mask = latent.mask
+        if mask is None or mask.shape[0] != latent.frames or latent.samples.shape[2] != 1:
+            continue
+        kept = [index for index in range(latent.frames) if not mask[index].any()]
+        if kept == [range(latent.frames)[place]]:
+            found: Tensor = latent.samples[0]
+            return found
+    return None

@@ -52,10 +52,12 @@ from inline_core.loading.architectures.image_vae import (
 from inline_core.loading.architectures.krea_2 import KREA_2
 from inline_core.loading.architectures.ltx import (
     LTX_2,
+    LTX_2_5,
     LTX_2_CONNECTORS,
     LTX_VIDEO,
 )
 from inline_core.loading.architectures.ltx_vae import AUTOENCODER_LTX_2, AUTOENCODER_LTX_VIDEO
+from inline_core.loading.architectures.ltx_video_decoder import LTX_2_5_VIDEO_DECODER
 from inline_core.loading.architectures.lumina_2 import LUMINA_2
 from inline_core.loading.architectures.minimax_h3 import MINIMAX_H3
 from inline_core.loading.architectures.omnigen_2 import OMNIGEN_2
@@ -115,6 +117,7 @@ DIFFUSION_MODELS: Final = (
     *WAN_OTHERS,
     WAN_5B,
     WAN,
+    LTX_2_5,
     LTX_2,
     LTX_VIDEO,
     HUNYUAN_VIDEO,
@@ -127,6 +130,7 @@ DIFFUSION_MODELS: Final = (
 )
 VAES: Final = (
     *_of_families(Role.VAE, Role.AUDIO_VAE),
+    LTX_2_5_VIDEO_DECODER,
     AUTOENCODER_MINIMAX_H3,
     AUTOENCODER_MINIMAX_H3_AUDIO,
     AUTOENCODER_QWEN_IMAGE_2_1,

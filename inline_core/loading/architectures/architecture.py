@@ -19,6 +19,7 @@ _NOUNS: Final[Mapping[Role, str]] = {
     Role.VAE: "VAE",
     Role.AUDIO_VAE: "audio VAE",
     Role.VOCODER: "vocoder",
+    Role.VIDEO_DECODER: "video decoder",
     Role.TEXT_ENCODER: "text encoder",
     Role.CLIP_VISION: "vision encoder",
     Role.CONTROLNET: "ControlNet",

@@ -1,4 +1,4 @@
-"""Language models used as text encoders: Qwen3, Qwen3-VL, Qwen2.5-VL, Gemma, Mistral.
+"""Language models used as text encoders: Qwen3, Qwen3-VL, Qwen2.5-VL, Gemma 2 to 4, Mistral.
 
 Files name the same layers in five ways; `start_of` finds which.  Head sizes without a norm, rope
 and special tokens are in no shape: they come from the classes of transformers.
@@ -14,6 +14,7 @@ from inline_core.loading.architectures.shapes import MissingTensorError, Shapes
 from inline_core.loading.component import Role
 
 _EMBEDDING: Final = "embed_tokens.weight"
+_BY_LAYER: Final = "embed_tokens_per_layer.weight"
 _STARTS: Final = (
     "model.language_model.",
     "language_model.model.",
@@ -84,6 +85,7 @@ def _layer_has(name: str) -> Callable[[Shapes], bool]:
 _query_norms = _layer_has("self_attn.q_norm.weight")
 _query_biases = _layer_has("self_attn.q_proj.bias")
 _sandwich_norms = _layer_has("post_feedforward_layernorm.weight")
+_scaled_layers = _layer_has("layer_scalar")
 
 
 def _qwen3_vl(shapes: Shapes) -> Config:
@@ -172,6 +174,44 @@ def _gemma_3(shapes: Shapes) -> Config:
     }
 
 
+def _gemma_4(shapes: Shapes) -> Config:
+    """Window, rope and scales are in no shape; layers without windows have heads of their own."""
+    start = start_of(shapes)
+    language = _language(shapes)
+    count = language["num_hidden_layers"]
+    attentions = [f"{start}layers.{index}.self_attn." for index in range(count)]
+    sizes = [shapes.rows(f"{attention}q_norm.weight") for attention in attentions]
+    kinds = {True: "sliding_attention", False: "full_attention"}
+    own = [place for place in attentions if f"{place}k_proj.weight" in shapes]
+    whole = own[-1] if sizes[0] == sizes[-1] else own[sizes.index(sizes[-1])]
+    same = f"{whole}v_proj.weight" not in shapes
+    config: Config = {
+        **language,
+        "global_head_dim": sizes[-1],
+        "attention_k_eq_v": same,
+        "num_kv_shared_layers": count - len(own),
+        "use_double_wide_mlp": shapes.rows(f"{start}layers.{count - 1}.mlp.gate_proj.weight")
+        > language["intermediate_size"],
+    }
+    if same:
+        heads = shapes.rows(f"{whole}k_proj.weight") // sizes[-1]
+        config["num_global_key_value_heads"] = heads
+    if sizes[0] != sizes[-1]:
+        config["layer_types"] = [kinds[size == sizes[0]] for size in sizes]
+    return config
+
+
+def _gemma_4_by_layer(shapes: Shapes) -> Config:
+    """Those with an embedding for each layer (E2B, E4B)."""
+    config = _gemma_4(shapes)
+    vocabulary, width = shapes.shape(f"{start_of(shapes)}{_BY_LAYER}")
+    return {
+        **config,
+        "vocab_size_per_layer_input": vocabulary,
+        "hidden_size_per_layer_input": width // config["num_hidden_layers"],
+    }
+
+
 def _with_vision(shapes: Shapes) -> bool:
     return _vision(shapes) is not None
 
@@ -203,6 +243,22 @@ def _is_mistral(shapes: Shapes) -> bool:
 
 # From the most telling names to the least: every row may count on the ones above.
 DECODERS: Final = (
+    _encoder(
+        "gemma4",
+        "Gemma 4",
+        "Gemma4TextModel",
+        _gemma_4_by_layer,
+        lambda shapes: _scaled_layers(shapes) and start_of(shapes) + _BY_LAYER in shapes,
+        "layer_scalar and embed_tokens_per_layer keys",
+    ),
+    _encoder(
+        "gemma4",
+        "Gemma 4",
+        "Gemma4UnifiedTextModel",
+        _gemma_4,
+        _scaled_layers,
+        "layer_scalar keys",
+    ),
     _encoder(
         "gemma3",
         "Gemma 3",

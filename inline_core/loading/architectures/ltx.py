@@ -1,10 +1,10 @@
-"""LTX-Video and LTX-2 (video with sound): the diffusion models and LTX-2's text connectors."""
+"""LTX-Video, LTX-2 and LTX-2.5 (video with sound): diffusion models and text connectors."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from inline_core.loading.architectures.architecture import Architecture, Config
+from inline_core.loading.architectures.architecture import Architecture, Config, Layouts
 from inline_core.loading.architectures.shapes import Shapes
 from inline_core.loading.component import Role
 
@@ -101,14 +101,31 @@ def _ltx_2_variant(_: Shapes, config: Config) -> str:
     return "2.3" if config["cross_attn_mod"] else "2.0"
 
 
+def _is_ltx_2_5(shapes: Shapes) -> bool:
+    """It marks keyframes, and its feed-forward layers have no biases."""
+    layer = f"{_BLOCK}ff.net.0.proj."
+    bare = f"{layer}weight" in shapes and f"{layer}bias" not in shapes
+    return "keyframes_abs_pos_embedding" in shapes or bare
+
+
+_LTX_2_LAYOUTS: Final[Layouts] = (
+    ("original", ("av_ca_a2v_gate_adaln_single.linear.weight",)),
+    ("diffusers", ("av_cross_attn_video_a2v_gate.linear.weight",)),
+)
+LTX_2_5: Final = Architecture(
+    "ltx-2.5",
+    "LTX-2.5",
+    Role.DIFFUSION_MODEL,
+    _LTX_2_LAYOUTS,
+    class_name="LTX2VideoTransformer3DModel",
+    config=_ltx_2,
+    condition=_is_ltx_2_5,
+)
 LTX_2: Final = Architecture(
     "ltx-2",
     "LTX-2",
     Role.DIFFUSION_MODEL,
-    (
-        ("original", ("av_ca_a2v_gate_adaln_single.linear.weight",)),
-        ("diffusers", ("av_cross_attn_video_a2v_gate.linear.weight",)),
-    ),
+    _LTX_2_LAYOUTS,
     class_name="LTX2VideoTransformer3DModel",
     config=_ltx_2,
     variant=_ltx_2_variant,

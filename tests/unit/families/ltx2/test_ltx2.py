@@ -251,3 +251,18 @@ def test_long_prompts_are_cut_and_told(bench: Bench) -> None:
         replace(job(bench), positive=replace(job(bench).positive, prompt="a" * 1100), negative=None)
     ).result(60)
     assert any("76 tokens" in warning or "1024" in warning for warning in done.warnings)
+
+
+def test_a_part_that_is_not_there_is_called_by_its_name(bench: Bench) -> None:
+    told = bench.catalog.nothing_found(Role.VOCODER, "ltx-2").message
+    assert told.startswith("No vocoder found in models/vae/ for LTX-2. Add one there.")
+
+
+def test_a_last_frame_is_refused(bench: Bench) -> None:
+    wanted = from_picture(bench, picture())
+    mask = np.full((LATENT.frames, 1, 1), 255, np.uint8)
+    mask[-1] = 0
+    last = replace(wanted.positive.references[0], mask=mask)
+    positive = replace(wanted.positive, references=(last,))
+    with pytest.raises(InvalidParam, match="a first frame only: leave the last one out"):
+        bench.sampler.submit(replace(wanted, positive=positive)).result(60)

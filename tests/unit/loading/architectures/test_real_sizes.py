@@ -32,7 +32,7 @@ def test_the_class_is_rebuilt_from_its_own_names(model: Model, tmp_path: Path) -
 
 ROLES = {
     "diffusion model": {Role.DIFFUSION_MODEL},
-    "VAE": {Role.VAE, Role.AUDIO_VAE},
+    "VAE": {Role.VAE, Role.AUDIO_VAE, Role.VIDEO_DECODER},
     "text encoder": {Role.TEXT_ENCODER},
     "other": {Role.CLIP_VISION, Role.MODEL_PATCH, Role.CONTROLNET, Role.VOCODER},
 }
