@@ -1,12 +1,11 @@
 """All families in one server, one after the other: nothing grows, nothing stays, every take is as alone.
 
-`INLINE_SOAK_RUNS` makes it longer (300 of them took two minutes when this was written).
+At full length it is 300 runs, which took two minutes when this was written.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -19,11 +18,12 @@ import pytest
 from inline_core.loading.component import Role
 from inline_core.settings import Settings
 from tests import tiny
+from tests.lengths import at_length
 from tests.live import LiveServer, live_server
 from tests.tiny_families import families
 from tests.unit.server.test_family_runs import one_click, run
 
-RUNS = int(os.environ.get("INLINE_SOAK_RUNS", "36"))
+RUNS = at_length(300, 24)
 FAMILIES = families()
 # They come with the VAE that is picked.
 SOUND = {Role.AUDIO_VAE, Role.VOCODER, Role.VIDEO_DECODER}

@@ -19,11 +19,16 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK, WebSocketException
 
 from tests.durability.hops import HOPS, RENDER_HOPS
+from tests.lengths import LONG, at_length
 from tests.live import ServerProcess
 
 # Each test starts several server processes.
 pytestmark = pytest.mark.timeout(180)
 
+# In each of five lanes: 50 in all, at full length.
+KILLS = at_length(10, 4)
+# Each takes two servers that load a real model.
+SHOWN_HOPS = list(RENDER_HOPS) if LONG else ["sample-submitted", "stepped", "decoded", "woken"]
 TERMINAL = {"run_done", "error", "cancelled"}
 
 
@@ -126,7 +131,7 @@ def test_death_at_a_hop(hop: str, tmp_path: Path) -> None:
     assert server.stop() == 0
 
 
-@pytest.mark.parametrize("hop", list(RENDER_HOPS))
+@pytest.mark.parametrize("hop", SHOWN_HOPS)
 def test_death_while_rendering(hop: str, tmp_path: Path, tiny_models: Path) -> None:
     """The same promises where a real picture is sampled, decoded and told about."""
     data = tmp_path / "data"
@@ -156,12 +161,12 @@ def test_death_while_rendering(hop: str, tmp_path: Path, tiny_models: Path) -> N
 
 @pytest.mark.parametrize("lane", range(5))
 def test_death_at_random(lane: int, tmp_path: Path) -> None:
-    """Ten kills in each of five lanes, each on the database that the last one left."""
+    """Several kills in each of five lanes, each on the database that the last one left."""
     data, models = tmp_path / "data", tmp_path / "models"
     chance = random.Random(lane)
     accepted: dict[str, str] = {}
     pause = threading.Event()
-    for _ in range(10):
+    for _ in range(KILLS):
         server = ServerProcess(data, models, INLINE_MAX_ATTEMPTS="99")
         submitting = threading.Thread(target=submit_until_dead, args=(server, 12, accepted))
         submitting.start()

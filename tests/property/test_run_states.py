@@ -14,6 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from inline_core.settings import Settings
 from tests.fault_nodes import GATE, specs_with_faults
+from tests.lengths import at_length
 from tests.live import LiveServer
 
 TERMINAL = {"run_done", "error", "cancelled"}
@@ -141,7 +142,7 @@ class RunStates(RuleBasedStateMachine):
 
 
 RunStates.TestCase.settings = settings(
-    max_examples=12,
+    max_examples=at_length(12, 8),
     stateful_step_count=14,
     deadline=None,
     suppress_health_check=list(HealthCheck),

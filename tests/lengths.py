@@ -1,0 +1,16 @@
+"""How long the longest tests are: `INLINE_LONG=1` runs them at the length of the promises.
+
+Every change is tested with the short ones, so that all tests together stay under 12 minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+LONG: Final = os.environ.get("INLINE_LONG") == "1"
+
+
+def at_length(full: int, short: int) -> int:
+    """How many there are of something: all, or enough to notice a mistake."""
+    return full if LONG else short
