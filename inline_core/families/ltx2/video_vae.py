@@ -5,30 +5,24 @@ Imports torch and diffusers, so it is imported on the device thread only.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import torch
 from diffusers import AutoencoderKLLTX2Video
 
-from inline_core.errors import NotFinite
-from inline_core.families.autoencoders.kl import unit_pixels
-from inline_core.families.autoencoders.wan import frame_pixels
+from inline_core.families.autoencoders.videos import ScaledVideoVae, by_channel
 from inline_core.families.ltx2.keys import video_vae_sources
 from inline_core.families.transformer import buffers_as_weights
 from inline_core.loading.interruption import Interruption
 from inline_core.loading.stream import LoadPlan, fill
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from inline_core.sampling.family import LatentSpace
 
-_PICTURE: Final = 3  # axes of a picture's array; a video has one more
 _STATISTICS: Final = ("latents_mean", "latents_std")
 # In no shape; the class has the published ones.
 _OPTIONS: Final = (
@@ -40,59 +34,29 @@ _OPTIONS: Final = (
 )
 
 
-class LTX2VaeRuntime:
-    """A loaded AutoencoderKLLTX2Video with the statistics of its file.  Any device thread.
-
-    `scale` is (1, 0), as normalising is its own work.
-    """
+class LTX2VaeRuntime(ScaledVideoVae):
+    """A loaded AutoencoderKLLTX2Video with the statistics of its file.  Any device thread."""
 
     def __init__(self, model: Any, space: LatentSpace) -> None:
-        self._model = model
-        self._lock = threading.Lock()
-        self.space = space
-        self.scale = (space.scaling, space.shift)
-        self.interruption = Interruption([*model.encoder.down_blocks, *model.decoder.up_blocks])
-        shape = (1, -1, 1, 1, 1)
-        self._mean = model.latents_mean.float().view(shape)
-        self._deviation = model.latents_std.float().view(shape) / model.config.scaling_factor
+        stages = [*model.encoder.down_blocks, *model.decoder.up_blocks]
+        deviation = by_channel(model.latents_std, model.device) / model.config.scaling_factor
+        statistics = (by_channel(model.latents_mean, model.device), deviation)
+        super().__init__(model, space, Interruption(stages), statistics)
 
-    def in_space(self, _: LatentSpace | None) -> LTX2VaeRuntime:
-        """The same: its statistics belong to it."""
-        return self
+    @contextmanager
+    def tiling(self, frames: int, *, tiled: bool) -> Iterator[None]:
+        """Let the network work for a while in tiles of space and time."""
+        self._model.use_framewise_decoding = tiled
+        try:
+            with super().tiling(frames, tiled=tiled):
+                yield
+        finally:
+            self._model.use_framewise_decoding = False
 
-    def decode(self, latents: Tensor, *, tiled: bool = False) -> NDArray[np.uint8]:
-        """Normalised latents (1, c, t, h, w) -> uint8 (frames, H, W, 3).  Raises: NotFinite."""
-        placed = latents.to(self._model.device, torch.float32)
-        raw = (placed * self._deviation + self._mean).to(self._model.dtype)  # (1, c, t, h, w)
-        with self._lock, _tiling(self._model, tiled=tiled):
-            pixels = self._model.decode(raw, None, return_dict=False)[0][0]  # (3, frames, H, W)
-        if not bool(torch.isfinite(pixels).all()):
-            message = "NaN or infinity in the decoded pixels: no video was made"
-            raise NotFinite(message)
-        return np.stack([frame_pixels(frame.float()) for frame in pixels.unbind(1)])
-
-    def encode(self, pixels: NDArray[Any], *, tiled: bool = False) -> Tensor:
-        """(H, W, 3) or (frames, H, W, 3), uint8 or float32 in 0..1 -> normalised (1, c, t, h, w).
-
-        The mode of the encoded distribution, without noise.
-        """
-        frames = pixels[None] if pixels.ndim == _PICTURE else pixels
-        video = unit_pixels(frames).permute(3, 0, 1, 2)[None] * 2 - 1  # (1, 3, frames, H, W)
-        inputs = video.to(self._model.device, self._model.dtype)
-        with self._lock, _tiling(self._model, tiled=tiled):
-            raw = self._model.encode(inputs).latent_dist.mode()  # (1, c, t, h, w)
-        latents: Tensor = (raw.float() - self._mean) / self._deviation  # (1, c, t, h, w)
-        return latents.cpu()
-
-
-@contextmanager
-def _tiling(model: Any, *, tiled: bool) -> Iterator[None]:
-    """Let a VAE work in tiles of space and time for a while."""
-    model.use_tiling = model.use_framewise_decoding = tiled
-    try:
-        yield
-    finally:
-        model.use_tiling = model.use_framewise_decoding = False
+    def run(self, raw: Tensor) -> Tensor:
+        """The network's pixels (n, 3, frames, H, W) of raw latents, without a time."""
+        pixels: Tensor = self._model.decode(raw, None, return_dict=False)[0]
+        return pixels
 
 
 def load_vae(plan: LoadPlan, space: LatentSpace) -> LTX2VaeRuntime:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from diffusers import LTX2VideoDiffusionDecoderModel
 
-from inline_core.errors import InvalidParam, NotFinite
-from inline_core.families.autoencoders.wan import frame_pixels
+from inline_core.errors import InvalidParam
+from inline_core.families.autoencoders.videos import by_channel, pixels_of
 from inline_core.families.ltx25.windows import WindowedAttention
 from inline_core.families.text_encoders.loaded import prefixed_sources
 from inline_core.families.transformer import buffers_as_weights
@@ -58,9 +58,9 @@ class VideoDecoderRuntime:
         self.scale = (space.scaling, space.shift)
         stages = [block for stage in model.decoder.det_stages for block in stage]
         self.interruption = Interruption([*stages, *model.decoder.diff_blocks])
-        shape = (1, -1, 1, 1, 1)
-        self._mean = model.latents_mean.float().view(shape)
-        self._deviation = model.latents_std.float().view(shape) / model.config.scaling_factor
+        self._mean = by_channel(model.latents_mean, model.device)
+        deviation = by_channel(model.latents_std, model.device)
+        self._deviation = deviation / model.config.scaling_factor
 
     def in_space(self, _: LatentSpace | None) -> VideoDecoderRuntime:
         """The same: its statistics belong to it."""
@@ -78,10 +78,7 @@ class VideoDecoderRuntime:
         with self._lock:
             self._model.use_tiling = tiled
             pixels = self._model.decode(raw, generator=generator, return_dict=False)[0][0]
-        if not bool(torch.isfinite(pixels).all()):  # (3, frames, H, W)
-            message = "NaN or infinity in the decoded pixels: no video was made"
-            raise NotFinite(message)
-        return np.stack([frame_pixels(frame.float()) for frame in pixels.unbind(1)])
+        return np.stack(pixels_of(pixels))  # of (3, frames, H, W)
 
     def _check(self, size: Sequence[int]) -> None:
         """Raise InvalidParam for latents (t, h, w) that are smaller than a window."""

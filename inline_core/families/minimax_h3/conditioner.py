@@ -9,39 +9,30 @@ from typing import Any, Final
 
 from transformers import Qwen3VLConfig, Qwen3VLModel
 
-from inline_core.errors import ModelFileInvalid
-from inline_core.families.text_encoders.loaded import TextEncoder, load_encoder
+from inline_core.families.text_encoders.loaded import (
+    TextEncoder,
+    load_encoder,
+    sources_with_tower,
+)
 from inline_core.families.text_encoders.qwen3 import load_tokenizer
 from inline_core.families.text_encoders.qwen3_vl import text_config
-from inline_core.loading.stream import LoadPlan, TensorSource
+from inline_core.loading.stream import LoadPlan
 
 __all__ = ["PAD", "load_text_encoder", "load_tokenizer"]
 
 PAD: Final = "<|image_pad|>"
-_TOWERS: Final = ("visual.", "model.visual.")
 
 
 def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> TextEncoder:
     """The model with its tower and its tokenizer.  Raises: ModelFileInvalid, RunCancelled."""
     prefix = plan.identity.prefix
-    names = plan.logical.tensors
-    tower = next((start for start in _TOWERS if any(n.startswith(start) for n in names)), None)
-    if tower is None:
-        message = f"{plan.label} has no vision tower: a whole Qwen3-VL is needed"
-        raise ModelFileInvalid(message)
-    sources: dict[str, TensorSource] = {}
-    for name in names:
-        if name.startswith(tower):
-            sources[f"visual.{name[len(tower) :]}"] = TensorSource(name)
-        elif name.startswith(prefix):
-            sources[f"language_model.{name[len(prefix) :]}"] = TensorSource(name)
     config = _config(plan, tokenizer)
     return load_encoder(
         plan,
         tokenizer,
         lambda: Qwen3VLModel(config),
         lambda model: [*model.language_model.layers, *model.visual.blocks],
-        sources=sources,
+        sources=sources_with_tower(plan, "Qwen3-VL"),
         ignorable=["lm_head.weight", f"{prefix}lm_head.weight"],
     )
 

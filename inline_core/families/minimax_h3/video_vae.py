@@ -15,6 +15,7 @@ from diffusers import AutoencoderKLMiniMaxH3
 from diffusers.modular_pipelines.minimax_h3.encoders import encode_vae_condition
 
 from inline_core.errors import ModelFileInvalid, NotFinite
+from inline_core.families.autoencoders.videos import by_channel
 from inline_core.families.transformer import place_buffers
 from inline_core.loading.interruption import Interruption
 from inline_core.loading.stream import LoadPlan, TensorSource, fill
@@ -47,9 +48,8 @@ class H3VaeRuntime:
         self.scale = (space.scaling, space.shift)
         stages = [*model.encoder.down_blocks, *model.decoder.transformer_blocks]
         self.interruption = Interruption(stages)
-        shape = (1, -1, 1, 1, 1)
-        self._mean = torch.tensor(model.config.latents_mean, device=model.device).view(shape)
-        self._deviation = torch.tensor(model.config.latents_std, device=model.device).view(shape)
+        self._mean = by_channel(model.config.latents_mean, model.device)
+        self._deviation = by_channel(model.config.latents_std, model.device)
 
     def in_space(self, _: LatentSpace | None) -> H3VaeRuntime:
         """The same: its statistics belong to it."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from accelerate import init_empty_weights
 from transformers import AutoTokenizer
 
-from inline_core.errors import ModelFileMissing
+from inline_core.errors import ModelFileInvalid, ModelFileMissing
 from inline_core.families.transformer import place_buffers
 from inline_core.loading.interruption import Interruption
 from inline_core.loading.offload import offload
@@ -22,6 +22,8 @@ from inline_core.loading.stream import LoadPlan, TensorSource, fill
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_TOWERS: Final = ("visual.", "model.visual.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +95,25 @@ def told_config(plan: LoadPlan, model_type: str) -> Mapping[str, Any] | None:
     """The config.json beside the weights, if it is one of this type."""
     told = plan.files.config
     return told if told.get("model_type") == model_type else None
+
+
+def sources_with_tower(plan: LoadPlan, name: str) -> dict[str, TensorSource]:
+    """Module name -> place in the file, of a language model and its vision tower; `name` is its.
+
+    Raises: ModelFileInvalid if there is no tower in the file.
+    """
+    prefix, names = plan.identity.prefix, plan.logical.tensors
+    tower = next((start for start in _TOWERS if any(n.startswith(start) for n in names)), None)
+    if tower is None:
+        message = f"{plan.label} has no vision tower: a whole {name} is needed"
+        raise ModelFileInvalid(message)
+    sources: dict[str, TensorSource] = {}
+    for place in names:
+        if place.startswith(tower):
+            sources[f"visual.{place[len(tower) :]}"] = TensorSource(place)
+        elif place.startswith(prefix):
+            sources[f"language_model.{place[len(prefix) :]}"] = TensorSource(place)
+    return sources
 
 
 def prefixed_sources(names: Iterable[str], prefix: str) -> dict[str, TensorSource]:

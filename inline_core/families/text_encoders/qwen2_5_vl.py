@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLModel, Qwen2VLImageProcessorPil
 
-from inline_core.errors import ModelFileInvalid
-from inline_core.families.text_encoders.loaded import TextEncoder, load_encoder
+from inline_core.families.text_encoders.loaded import (
+    TextEncoder,
+    load_encoder,
+    sources_with_tower,
+)
 from inline_core.families.text_encoders.qwen3 import load_tokenizer
-from inline_core.loading.stream import LoadPlan, TensorSource
+from inline_core.loading.stream import LoadPlan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +30,6 @@ __all__ = ["load_text_encoder", "load_tokenizer", "states_of"]
 _ROPE: Final = {"rope_type": "default", "rope_theta": 1_000_000.0}
 _SECTIONS: Final = (16, 24, 24)  # of a head of 128: half of it, for time, height and width
 _EPS: Final = 1e-6
-_TOWERS: Final = ("visual.", "model.visual.")
 _PAD: Final = "<|image_pad|>"
 # Of the published preprocessor_config.json.
 _PIXELS: Final = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 16384}
@@ -37,23 +39,12 @@ def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> TextEncoder:
     """The model with its tower and its tokenizer.  Raises: ModelFileInvalid, RunCancelled."""
     config = vision_language_config(plan, tokenizer)
     prefix = plan.identity.prefix
-    names = plan.logical.tensors
-    tower = next((start for start in _TOWERS if any(n.startswith(start) for n in names)), None)
-    if tower is None:
-        message = f"{plan.label} has no vision tower: a whole Qwen2.5-VL is needed"
-        raise ModelFileInvalid(message)
-    sources: dict[str, TensorSource] = {}
-    for name in names:
-        if name.startswith(tower):
-            sources[f"visual.{name[len(tower) :]}"] = TensorSource(name)
-        elif name.startswith(prefix):
-            sources[f"language_model.{name[len(prefix) :]}"] = TensorSource(name)
     return load_encoder(
         plan,
         tokenizer,
         lambda: Qwen2_5_VLModel(config),
         lambda model: [*model.language_model.layers, *model.visual.blocks],
-        sources=sources,
+        sources=sources_with_tower(plan, "Qwen2.5-VL"),
         ignorable=["lm_head.weight", f"{prefix}lm_head.weight"],
     )
 
