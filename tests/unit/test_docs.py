@@ -11,6 +11,7 @@ import pytest
 from tests.live import ROOT
 
 
+@pytest.mark.timeout(240)
 def test_generated_pages_are_current() -> None:
     result = subprocess.run(
         [sys.executable, "scripts/generate_docs.py", "--check"],
