@@ -45,7 +45,7 @@ from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.hashes import FileHashes
 from inline_core.loading.pool import ComponentPool
 from inline_core.loading.stream import LoadPlan
-from inline_core.sampling.family import ModelFamily, Prepared
+from inline_core.sampling.family import ModelFamily, Prepared, SoundtrackSpace
 from inline_core.sampling.guidance import needs_negative
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.values import Conditioning
@@ -331,3 +331,19 @@ def _check_job(job: SampleJob, family: ModelFamily, *, takes_guidance: bool) -> 
                 f"such as {max(multiple, round(value / multiple) * multiple)}"
             )
             raise InvalidParam(message, param=name)
+    _check_frames(job, family)
+
+
+def _check_frames(job: SampleJob, family: ModelFamily) -> None:
+    """Raise InvalidParam for a video that the family's latents do not have."""
+    latent, label = job.latent, family.rules.label
+    below, above = family.frames_below(latent.frames), family.frames_above(latent.frames)
+    if latent.frames not in {below, above}:
+        near = min((below, above), key=lambda count: abs(count - latent.frames))
+        message = (
+            f"frames is {latent.frames}: {label} needs {family.frames_in_words}, such as {near}"
+        )
+        raise InvalidParam(message, param="frames")
+    if latent.mask is not None and isinstance(family.space, SoundtrackSpace):
+        message = f"{label} makes no part of a video anew: leave the mask out"
+        raise InvalidParam(message, port="latent")

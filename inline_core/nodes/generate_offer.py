@@ -429,14 +429,12 @@ class _Start:
     def _frame_count(self) -> int:
         """How many frames the video gets: what was asked for, or what is near."""
         if self.offer.duration is not None:
-            return self.family.frames_near(round(float(self.params["duration"]) * self.offer.fps))
+            return self.family.frames_above(round(float(self.params["duration"]) * self.offer.fps))
         wanted = int(self.params["frames"]) or int(self.usual["frames"])
-        frames = self.family.frames_near(wanted)
+        frames = self.family.frames_below(wanted)
         if frames != wanted:
-            multiple = self.family.frame_multiple
-            self.ctx.warn(
-                f"frames {wanted} is not one more than a multiple of {multiple}; {frames} was used."
-            )
+            words = self.family.frames_in_words
+            self.ctx.warn(f"frames {wanted} is not {words}; {frames} was used.")
         return frames
 
     def _size(self, positive: Conditioning) -> tuple[int, int]:

@@ -165,9 +165,9 @@ class ModelFamily:
     """The torch-free description of an architecture.
 
     `table` gives the sigmas its noise schedules are laid over, `size_multiple` is what both sides
-    must be multiples of (`frame_multiple`: what a video's frames are one more than a multiple of,
-    where `frames_above` does not say which numbers there are), `readers` are modules that load text
-    encoders for it in another way than for others, by architecture,
+    must be multiples of (`frame_multiple`: what the frames of a video are a multiple of beside the
+    first `frame_first`), `readers` are modules that load text encoders for it in another way than
+    for others, by architecture,
     `runtime` the module with its torch code, imported on the device thread, and `workload` the
     values that one forward pass and its decode need beside the weights.  `guidance_input` names the
     constructor argument that says whether a model takes its guidance as an input ("": none does).
@@ -193,7 +193,7 @@ class ModelFamily:
     looks_at_references: bool = False
     reads_pictures: bool = False
     frame_multiple: int = 1
-    frames_above: Callable[[int], int] | None = None
+    frame_first: int = 1
     modules: Mapping[tuple[Role, str], str] = field(default_factory=dict)
     readers: Mapping[str, str] = field(default_factory=dict)
     check: Callable[[SampleJob, Mapping[str, int]], None] = _any_job
@@ -210,11 +210,22 @@ class ModelFamily:
         """The family's name in references, e.g. `z-image`."""
         return self.rules.name
 
-    def frames_near(self, wanted: int) -> int:
-        """How many frames a video has that shall have so many: some more or some less."""
-        if self.frames_above is not None:
-            return self.frames_above(wanted)
-        return max((wanted - 1) // self.frame_multiple, 0) * self.frame_multiple + 1
+    def frames_below(self, wanted: int) -> int:
+        """The largest number of frames that a video can have and that is not above `wanted`."""
+        steps = (wanted - self.frame_first) // self.frame_multiple
+        return max(steps, 0) * self.frame_multiple + self.frame_first
+
+    def frames_above(self, wanted: int) -> int:
+        """The smallest number of frames that a video can have and that is not below `wanted`."""
+        steps = -(-(wanted - self.frame_first) // self.frame_multiple)
+        return max(steps, 0) * self.frame_multiple + self.frame_first
+
+    @property
+    def frames_in_words(self) -> str:
+        """What a number of frames has to be."""
+        if self.frame_first == 1:
+            return f"one more than a multiple of {self.frame_multiple}"
+        return f"{self.frame_multiple} n + {self.frame_first}"
 
     def check_variant(self, model: ComponentRef) -> None:
         """Raise InvalidParam for a model of a variant that this release cannot run."""

@@ -153,7 +153,7 @@ def workload(size: PassSize) -> Workload:
 
 def check(job: SampleJob, geometry: Mapping[str, int]) -> None:
     """Raise InvalidParam for kin that other steps are made for, and for what no model can do."""
-    name, latent = job.model.name, job.latent
+    name = job.model.name
     if geometry.get(MEAN_FLOW):
         message = (
             f"{name} is {RULES.label} distilled to few steps (it takes the time of the next step, "
@@ -163,13 +163,6 @@ def check(job: SampleJob, geometry: Mapping[str, int]) -> None:
     if geometry["in_channels"] != 2 * geometry["out_channels"] + 1:
         message = f"{name} is {RULES.label} for larger videos, which cannot be run here yet"
         raise InvalidParam(message, param="model")
-    if (latent.frames - 1) % HUNYUAN_15.frame_factor:
-        near = max(round((latent.frames - 1) / HUNYUAN_15.frame_factor), 0)
-        message = (
-            f"frames is {latent.frames}: {RULES.label} needs one more than a multiple of "
-            f"{HUNYUAN_15.frame_factor}, such as {near * HUNYUAN_15.frame_factor + 1}"
-        )
-        raise InvalidParam(message, param="frames")
 
 
 def _offer(name: str, title: str, kind: str, **more: Any) -> Offer:

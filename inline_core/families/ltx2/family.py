@@ -68,27 +68,11 @@ def workload(size: PassSize) -> Workload:
 
 
 def check(job: SampleJob, _: Mapping[str, int]) -> None:
-    """Raise InvalidParam for frames or pictures that the model cannot have."""
-    check_video(job, RULES.label)
+    """Raise InvalidParam for a last frame, which the model was not made for."""
     masks = [latent.mask for latent in job.positive.references if latent.mask is not None]
     if any(mask[0].any() for mask in masks):
         message = f"{RULES.label} looks at a first frame only: leave the last one out"
         raise InvalidParam(message, port="positive")
-
-
-def check_video(job: SampleJob, label: str) -> None:
-    """The same for any model with these latents; `label` is its name for people."""
-    latent = job.latent
-    if (latent.frames - 1) % SPACE.frame_factor:
-        near = max(round((latent.frames - 1) / SPACE.frame_factor), 0) * SPACE.frame_factor + 1
-        message = (
-            f"frames is {latent.frames}: {label} needs one more than a multiple of "
-            f"{SPACE.frame_factor}, such as {near}"
-        )
-        raise InvalidParam(message, param="frames")
-    if latent.mask is not None:
-        message = f"{label} makes no part of a video anew: leave the mask out"
-        raise InvalidParam(message, port="latent")
 
 
 def as_first_frame(image: Image, crf: int = _CRF) -> Image:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -14,7 +13,6 @@ from inline_core.families.published import folder, one_file, tokenizer, weights
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import ModelFamily
-from inline_core.sampling.job import SampleJob
 from inline_core.sampling.offer import WITH_SOUND, Absent, Choice, Offer, Takes
 
 # Latents of LTX-2, which another model decodes.
@@ -25,16 +23,6 @@ DISTILLED: Final = (1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421
 _CRF: Final = 18
 _FRAMES: Final = 8
 _SECONDS: Final = (1.0, 20.0)
-
-
-def check(job: SampleJob, _: Mapping[str, int]) -> None:
-    """Raise InvalidParam for frames or pictures that the model cannot have."""
-    ltx2.check_video(job, RULES.label)
-
-
-def frames_above(wanted: int) -> int:
-    """The smallest number of frames that it can make and that is not below."""
-    return max(-(-(wanted - 1) // _FRAMES), 0) * _FRAMES + 1
 
 
 # Diffusers names the first repository, the published files are in the second one.
@@ -166,9 +154,7 @@ LTX_2_5: Final = ModelFamily(
     modules=MappingProxyType(
         {(Role.VIDEO_DECODER, DECODER): "inline_core.families.ltx25.video_decoder"}
     ),
-    check=check,
     looks_at_references=True,
-    frames_above=frames_above,
     offers=(
         _offer("text-to-video", "Text to Video"),
         _offer("image-to-video", "Image to Video", "optional_frame"),

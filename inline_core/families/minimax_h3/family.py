@@ -84,12 +84,6 @@ def workload(size: PassSize) -> Workload:
 def check(job: SampleJob, _: Mapping[str, int]) -> None:
     """Raise InvalidParam for what the model was not made for."""
     latent = job.latent
-    if latent.frames < REST or (latent.frames - REST) % CHUNK:
-        message = (
-            f"frames is {latent.frames}: {RULES.label} needs {CHUNK} n + {REST}, such as "
-            f"{frames_above(latent.frames)}"
-        )
-        raise InvalidParam(message, param="frames")
     fps = latent.fps or FPS
     seconds = latent.frames / fps
     low, high = _SECONDS
@@ -99,17 +93,9 @@ def check(job: SampleJob, _: Mapping[str, int]) -> None:
             f"{seconds:.2f} at {fps:g}"
         )
         raise InvalidParam(message, param="fps" if fps != FPS else "frames")
-    if latent.mask is not None:
-        message = f"{RULES.label} makes no part of a video anew: leave the mask out"
-        raise InvalidParam(message, port="latent")
     if job.cfg > 1:
         message = f"{RULES.label} has its guidance inside: set cfg to 1"
         raise InvalidParam(message, param="cfg")
-
-
-def frames_above(wanted: int) -> int:
-    """The smallest number of frames that it can make and that is not below (`align_num_frames`)."""
-    return max(-(-(wanted - REST) // CHUNK), 0) * CHUNK + REST
 
 
 _REPO: Final = "MiniMaxAI/MiniMax-H3"
@@ -227,6 +213,7 @@ MINIMAX_H3: Final = ModelFamily(
     table=table,
     size_multiple=32,
     frame_multiple=CHUNK,
+    frame_first=REST,
     runtime="inline_core.families.minimax_h3.components",
     workload=workload,
     modules=MappingProxyType(
@@ -241,7 +228,6 @@ MINIMAX_H3: Final = ModelFamily(
     check=check,
     looks_at_references=True,
     reads_pictures=True,
-    frames_above=frames_above,
     offers=(
         _offer("text-to-video", "Text to Video"),
         _offer("image-to-video", "Image to Video", "first_keyframe"),

@@ -19,7 +19,7 @@ from diffusers.pipelines.ltx2.utils import DISTILLED_SIGMA_VALUES
 from PIL import Image as PillowImage
 
 from inline_core.errors import InvalidParam, ModelFileMissing
-from inline_core.families.ltx25.family import DISTILLED, FAMILIES, SPACE, frames_above
+from inline_core.families.ltx25.family import DISTILLED, FAMILIES, LTX_2_5, SPACE
 from inline_core.families.ltx25.windows import windowed
 from inline_core.loading.component import ComponentRef, Role
 from inline_core.media.values import Image
@@ -296,7 +296,7 @@ def test_a_single_file_of_gemma_4_is_read_from_its_shapes(
 
 
 def test_lengths_are_rounded_up() -> None:
-    assert [frames_above(wanted) for wanted in (1, 9, 10, 25, 48)] == [1, 9, 17, 25, 49]
+    assert [LTX_2_5.frames_above(wanted) for wanted in (1, 9, 10, 25, 48)] == [1, 9, 17, 25, 49]
 
 
 @pytest.mark.parametrize(

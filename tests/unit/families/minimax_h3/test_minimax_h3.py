@@ -17,7 +17,7 @@ from PIL import Image as PillowImage
 from inline_core.errors import InvalidParam, ModelFileInvalid
 from inline_core.families.minimax_h3 import pictures as shown_as
 from inline_core.families.minimax_h3.denoise import LOUDER
-from inline_core.families.minimax_h3.family import SPACE, frames_above
+from inline_core.families.minimax_h3.family import MINIMAX_H3, SPACE
 from inline_core.loading.component import ComponentRef, Role
 from inline_core.media.values import Image
 from inline_core.nodes.frames import keyframes
@@ -224,7 +224,14 @@ def test_what_it_cannot_make_is_refused(bench: Bench, changes: dict[str, Any], w
 
 
 def test_frames_are_rounded_up_to_what_it_makes() -> None:
-    assert [frames_above(count) for count in (1, 5, 6, 120, 124, 125)] == [5, 5, 22, 124, 124, 141]
+    assert [MINIMAX_H3.frames_above(count) for count in (1, 5, 6, 120, 124, 125)] == [
+        5,
+        5,
+        22,
+        124,
+        124,
+        141,
+    ]
 
 
 def test_without_keyframes_the_node_says_so(bench: Bench) -> None:

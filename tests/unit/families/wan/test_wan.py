@@ -135,6 +135,15 @@ def test_the_latents_are_those_of_the_pipeline(
     assert (ours - wanted).abs().max() <= 1e-4
 
 
+def test_frames_it_cannot_have_are_refused(models: Path) -> None:
+    bench = make_bench(models)
+    job = made(bench, "wan.safetensors", "wan")
+    wrong = replace(job, latent=replace(job.latent, frames=10))
+    with pytest.raises(InvalidParam, match="one more than a multiple of 4, such as 9"):
+        bench.sampler.submit(wrong).result(60)
+    assert bench.close()
+
+
 def test_a_last_frame_too(models: Path) -> None:
     bench = make_bench(models)
     ours = sampled(bench, "2.2-i2v.safetensors", first=picture(1), last=picture(2))
