@@ -18,8 +18,58 @@ OPTIONAL_PORTS: Final = (
     PortSpec("text_encoder", "Text encoder", PortKind.TEXT_ENCODER),
     PortSpec("lora", "LoRA", PortKind.LORA),
 )
+# What is wired for each of `takes`, in the order the ports are shown: before what this release
+# only knows, and after it.
+_PORTS_FIRST: Final = (
+    ("references", PortSpec("image", "Reference image(s)", PortKind.IMAGES)),
+    ("image", PortSpec("image", "Image (img2img)", PortKind.IMAGE)),
+    ("control", PortSpec("control_image", "Control image", PortKind.CONTROL)),
+)
+_PORTS_AFTER: Final = (
+    ("mask", PortSpec("mask", "Mask (inpaint)", PortKind.MASK)),
+    ("optional_frame", PortSpec("image", "First frame", PortKind.IMAGE)),
+    ("first_keyframe", PortSpec("image", "First frame", PortKind.IMAGE)),
+    ("last_keyframe", PortSpec("last_image", "Last frame", PortKind.IMAGE)),
+    ("first_frame", PortSpec("image", "First frame", PortKind.IMAGE, required=True)),
+    ("last_frame", PortSpec("last_image", "Last frame", PortKind.IMAGE, required=True)),
+    ("inpaint", PortSpec("image", "Image", PortKind.IMAGE, required=True)),
+    ("inpaint", PortSpec("mask", "Mask", PortKind.MASK, required=True)),
+)
 _MOST_FRAMES: Final = 2000
 _MOST_SECONDS: Final = 600.0
+
+
+def offer_inputs(offer: Offer) -> tuple[PortSpec, ...]:
+    """All ports of an offer's node, in the order they are shown."""
+    absent = [
+        PortSpec(item.key, item.label, PortKind(item.kind)) for item in offer.absent if item.kind
+    ]
+    ports = [
+        PortSpec("prompt", "Prompt", PortKind.TEXT, required=True),
+        *OPTIONAL_PORTS,
+        *(port for take, port in _PORTS_FIRST if take in offer.takes),
+        *absent,
+        *(port for take, port in _PORTS_AFTER if take in offer.takes),
+    ]
+    if "references" in offer.takes:
+        ports = [
+            replace(port, id=offer.references_port) if port.kind is PortKind.IMAGES else port
+            for port in ports
+        ]
+    place = {port: index for index, port in enumerate(offer.port_order, start=1)}
+    ports.sort(key=lambda port: place.get(port.id, 0))
+    return tuple(replace(port, label=offer.labels.get(port.id, port.label)) for port in ports)
+
+
+def offer_outputs(offer: Offer) -> tuple[PortSpec, ...]:
+    """What an offer's node gives."""
+    kinds = {
+        "image": [PortKind.IMAGE],
+        "video": [PortKind.VIDEO],
+        "audio": [PortKind.AUDIO],
+        "video+audio": [PortKind.VIDEO, PortKind.AUDIO],
+    }[offer.output]
+    return tuple(PortSpec(kind.value, kind.value.capitalize(), kind) for kind in kinds)
 
 
 def offer_params(family: ModelFamily, offer: Offer) -> tuple[ParamSpec, ...]:
@@ -31,7 +81,6 @@ def offer_params(family: ModelFamily, offer: Offer) -> tuple[ParamSpec, ...]:
         *(_absent(absent) for absent in offer.absent if not absent.kind),
         *(_choice(choice) for choice in (*offer.choices, *offer.idle)),
         ParamSpec("seed", "Seed (-1 = random)", "seed", "seed", -1, integer=True),
-        *(_choice(choice) for choice in offer.idle_last),
         *_files(family, offer),
     )
     place = {key: index for index, key in enumerate(offer.param_order)}

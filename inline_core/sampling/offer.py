@@ -16,7 +16,8 @@ Output = Literal["image", "video", "audio", "video+audio"]
 # What can be wired beside the prompt: `image` starts from a picture, `mask` makes a part of it
 # anew, `references` are looked at, `inpaint` gives picture and mask to a model trained for that.
 # `control` guides it with a ControlNet; `first_frame` and `last_frame` begin and end a video, which
-# with `optional_frame` need not be given; keyframes are held to without being a part of the video.
+# with `optional_frame` need not be given (`Offer.between`: what lies behind them); keyframes are held
+# to without being a part of the video.
 Takes = Literal[
     "image",
     "mask",
@@ -106,8 +107,8 @@ class Offer:
     where `fps_free`, else fixed.  `stated` are steps and guidance that the node states as numbers
     of its own, where they are not left to the model (`stated_by_variant`: clients take those of the
     picked model instead);
-    `absent` is what it knows and refuses, and `idle` are params that only matter with that
-    (`idle_last`: shown behind the seed).  References are wired to `references_port`; ports in
+    `absent` is what it knows and refuses, and `idle` are params that only matter with that.
+    References are wired to `references_port`; ports in
     `port_order` are shown in that order, behind the others.
     With `experts` a second model may be picked, which is used below `boundary` (a sigma).
     With `duration` (seconds: usual, least, most, step) a video is that long instead of a number of
@@ -156,7 +157,6 @@ class Offer:
     stated_by_variant: bool = False
     absent: tuple[Absent, ...] = ()
     idle: tuple[Choice, ...] = ()
-    idle_last: tuple[Choice, ...] = ()
     references_port: str = "image"
     port_order: tuple[str, ...] = ()
     guided: tuple[Patch, ...] = ()

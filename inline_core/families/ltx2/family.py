@@ -178,6 +178,7 @@ LTX_2: Final = ModelFamily(
             "LTX-2 Image to Video",
             output="video+audio",
             takes=("optional_frame",),
+            between="nothing",
             first_frame=as_first_frame,
             fps=FPS,
             fps_free=True,

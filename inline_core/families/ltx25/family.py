@@ -111,6 +111,7 @@ def _offer(kind: str, title: str, *takes: Takes) -> Offer:
         fps=FPS,
         duration=(1.04, *_SECONDS, 0.5),
         first_frame=functools.partial(ltx2.as_first_frame, crf=_CRF),
+        between="nothing",
         keyframes="cut",
         choices=(_MODE, _SOUND),
         schedules=MappingProxyType({"fast": DISTILLED}),

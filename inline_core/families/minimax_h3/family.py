@@ -144,7 +144,6 @@ RULES: Final = FamilyRules(
     ),
 )
 _CHARACTER: Final = Absent("character", "Character", kind="character")
-_ROLE_LINES: Final = "Name character reference roles in the prompt"
 _SIDES: Final = "multiples of 32; 960x544 renders about 2.3x faster per step than 1344x768"
 
 
@@ -179,6 +178,29 @@ def _offer(kind: str, title: str, *takes: Takes, **more: Any) -> Offer:
     )
 
 
+_OF_CHARACTERS: Final = (
+    Choice("character_references", 9, "Character references", 1, 9, 1),
+    Choice(
+        "character_reference_roles",
+        "all",
+        "Character reference roles",
+        options=(("all", "Face, body and clothing"), ("face", "Face only")),
+    ),
+    Choice(
+        "character_role_lines", default=False, label="Name character reference roles in the prompt"
+    ),
+)
+_PARAMS: Final = (
+    "duration",
+    "width",
+    "height",
+    "num_inference_steps",
+    "seed",
+    *(choice.key for choice in _OF_CHARACTERS),
+    "model",
+    "text_encoder",
+    "vae",
+)
 _REFERENCE_TO_VIDEO: Final = _offer(
     "reference-to-video",
     "Reference to Video",
@@ -194,16 +216,8 @@ _REFERENCE_TO_VIDEO: Final = _offer(
         Absent("video", "Reference video", kind="video"),
         Absent("audio", "Reference audio", kind="audio"),
     ),
-    idle_last=(
-        Choice("character_references", 9, "Character references", 1, 9, 1),
-        Choice(
-            "character_reference_roles",
-            "all",
-            "Character reference roles",
-            options=("all", "face"),
-        ),
-        Choice("character_role_lines", default=False, label=_ROLE_LINES),
-    ),
+    idle=_OF_CHARACTERS,
+    param_order=_PARAMS,
 )
 
 

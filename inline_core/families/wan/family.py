@@ -182,6 +182,15 @@ WAN_5B: Final = ModelFamily(
     workload=lambda size: _workload(WAN_22, size),
     looks_at_references=True,
     check=check,
-    offers=(_offer("2-2-5b", "Wan 2.2 5B", takes=("optional_frame",), fps=24.0, experts=False),),
+    offers=(
+        _offer(
+            "2-2-5b",
+            "Wan 2.2 5B",
+            takes=("optional_frame",),
+            between="nothing",
+            fps=24.0,
+            experts=False,
+        ),
+    ),
 )
 FAMILIES: Final = (WAN, WAN_5B)
