@@ -7,7 +7,7 @@ precision, so that the model never exists twice.  Used on the device thread only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +46,11 @@ class TensorSource:
     span: int = 1
     folded: bool = False
     transposed: bool = False
+
+
+def prefixed_sources(names: Iterable[str], prefix: str) -> dict[str, TensorSource]:
+    """Module name -> place in the file; what lies outside of the prefix is left out."""
+    return {name[len(prefix) :]: TensorSource(name) for name in names if name.startswith(prefix)}
 
 
 @dataclass(frozen=True, slots=True)

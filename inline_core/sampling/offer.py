@@ -16,8 +16,8 @@ Output = Literal["image", "video", "audio", "video+audio"]
 # What can be wired beside the prompt: `image` starts from a picture, `mask` makes a part of it
 # anew, `references` are looked at, `inpaint` gives picture and mask to a model trained for that.
 # `control` guides it with a ControlNet; `first_frame` and `last_frame` begin and end a video, which
-# with `optional_frame` need not be given (`Offer.between`: what lies behind them); keyframes are held
-# to without being a part of the video.
+# with `optional_frame` need not be given (`Offer.between`: what lies behind them); keyframes are
+# held to without being a part of the video.
 Takes = Literal[
     "image",
     "mask",

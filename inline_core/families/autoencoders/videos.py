@@ -6,6 +6,7 @@ Imports torch, so it is imported on the device thread only.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -29,7 +30,7 @@ _PICTURE: Final = 3  # axes of a picture's array; a video has one more
 _VIDEOS: Final = 5  # axes of the latents of videos
 
 
-class VideoVae:
+class VideoVae(ABC):
     """A loaded VAE of videos.  Any of the device's threads.
 
     Subclasses say how latents are normalised; that belongs to the VAE, whatever space is named.
@@ -48,13 +49,13 @@ class VideoVae:
         """The same: its statistics belong to it."""
         return self
 
+    @abstractmethod
     def raw(self, latents: Tensor) -> Tensor:
         """What the network decodes, from normalised latents (n, c, t, h, w) in float32."""
-        raise NotImplementedError
 
+    @abstractmethod
     def normalised(self, raw: Tensor) -> Tensor:
         """Normalised latents, from what the network encoded (n, c, t, h, w) in float32."""
-        raise NotImplementedError
 
     @contextmanager
     def tiling(self, frames: int, *, tiled: bool) -> Iterator[None]:
@@ -65,10 +66,6 @@ class VideoVae:
             yield
         finally:
             self._model.use_tiling = False
-
-    def frames_of(self, latent_frames: int) -> int:
-        """How many frames so many latent frames become."""
-        return (latent_frames - 1) * (self.space.frame_factor or 1) + 1
 
     def run(self, raw: Tensor) -> Tensor:
         """The network's pixels (n, 3, frames, H, W) of raw latents."""
@@ -84,7 +81,8 @@ class VideoVae:
             latents = latents.unsqueeze(2)  # (n, c, 1, h, w)
         placed = latents.to(self._model.device, torch.float32)
         raw = self.raw(placed).to(self._model.dtype)  # (n, c, t, h, w)
-        with self._lock, self.tiling(self.frames_of(raw.shape[2]), tiled=tiled):
+        frames = (raw.shape[2] - 1) * (self.space.frame_factor or 1) + 1
+        with self._lock, self.tiling(frames, tiled=tiled):
             return self.run(raw).float()  # (n, 3, frames, H, W)
 
     def decode(self, latents: Tensor, *, tiled: bool = False) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@ import torch
 from diffusers.models.attention_dispatch import dispatch_attention_fn
 from diffusers.models.embeddings import apply_rotary_emb
 
-from inline_core.families.z_image.attention import RowLengths
+from inline_core.families.row_lengths import RowLengths
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,15 +7,16 @@ Source: the converters of diffusers.  The numbered lists of the video VAE are la
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from inline_core.families.key_table import KeyTable, Modules
 from inline_core.loading.architectures import ltx_vae
 from inline_core.loading.architectures.shapes import Shapes
 from inline_core.loading.header import TensorInfo
-from inline_core.loading.stream import TensorSource
+from inline_core.loading.stream import TensorSource, prefixed_sources
 
+Rules = Sequence[tuple[str, str]]
 _EMBEDDINGS: Final = ("emb.timestep_embedder.linear_1", "emb.timestep_embedder.linear_2", "linear")
 _MODULATIONS: Final = (
     ("adaln_single", "time_embed"),
@@ -72,6 +73,7 @@ _VOCODER: Final = (
     (r"(^|\.)ups\.", r"\1upsamplers."),
     (r"(^|\.)resblocks\.", r"\1resnets."),
 )
+_UNUSED: Final = "per_channel_statistics."
 _STATISTICS: Final = (
     (r"^per_channel_statistics\.mean-of-means$", "latents_mean"),
     (r"^per_channel_statistics\.std-of-means$", "latents_std"),
@@ -115,24 +117,19 @@ def video_vae_sources(tensors: Mapping[str, TensorInfo], prefix: str) -> dict[st
     names = [name for name in tensors if name.startswith(prefix)]
     bare = Shapes({name[len(prefix) :]: tensors[name] for name in names})
     ours = ltx_vae.view(bare).tensors
-    places = dict(zip(ours, names, strict=True))
-    sources = {}
-    for name, place in places.items():
-        for pattern, new in _STATISTICS:
-            name = re.sub(pattern, new, name)  # noqa: PLW2901
-        if not name.startswith("per_channel_statistics."):
-            sources[name] = TensorSource(place)
-    return sources
+    found = {
+        _in_diffusers(name, _STATISTICS): TensorSource(place)
+        for name, place in zip(ours, names, strict=True)
+    }
+    return {name: source for name, source in found.items() if not name.startswith(_UNUSED)}
 
 
-def _renamed(
-    names: Iterable[str], prefix: str, rules: Iterable[tuple[str, str]]
-) -> dict[str, TensorSource]:
-    sources = {}
-    for name in names:
-        if name.startswith(prefix):
-            bare = name[len(prefix) :]
-            for pattern, new in rules:
-                bare = re.sub(pattern, new, bare)
-            sources[bare] = TensorSource(name)
-    return sources
+def _renamed(names: Iterable[str], prefix: str, rules: Rules) -> dict[str, TensorSource]:
+    found = prefixed_sources(names, prefix)
+    return {_in_diffusers(name, rules): source for name, source in found.items()}
+
+
+def _in_diffusers(name: str, rules: Rules) -> str:
+    for pattern, new in rules:
+        name = re.sub(pattern, new, name)
+    return name

@@ -16,10 +16,9 @@ from diffusers import LTX2VideoDiffusionDecoderModel
 from inline_core.errors import InvalidParam
 from inline_core.families.autoencoders.videos import by_channel, pixels_of
 from inline_core.families.ltx25.windows import WindowedAttention
-from inline_core.families.text_encoders.loaded import prefixed_sources
 from inline_core.families.transformer import buffers_as_weights
 from inline_core.loading.interruption import Interruption
-from inline_core.loading.stream import LoadPlan, fill
+from inline_core.loading.stream import LoadPlan, fill, prefixed_sources
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,7 +19,7 @@ from inline_core.families.minimax_h3.family import STEREO
 from inline_core.families.minimax_h3.video_vae import STATISTICS
 from inline_core.families.transformer import buffers_as_weights, place_buffers
 from inline_core.loading.interruption import Interruption
-from inline_core.loading.stream import LoadPlan, TensorSource, fill
+from inline_core.loading.stream import LoadPlan, fill, prefixed_sources
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,8 +66,7 @@ def load_audio_vae(plan: LoadPlan) -> AudioVaeRuntime:
         # Its convolutions are normalised in a way that torch calls outdated.
         warnings.simplefilter("ignore", FutureWarning)
         model: Any = AutoencoderKLMiniMaxH3Audio(**config)
-    prefix = plan.identity.prefix
-    sources = {name[len(prefix) :]: TensorSource(name) for name in plan.logical.tensors}
+    sources = prefixed_sources(plan.logical.tensors, plan.identity.prefix)
     buffers_as_weights(model, *[name for name, _ in model.named_buffers() if name in sources])
     place_buffers(model, plan.placement.storage)
     fill(model, sources, plan)

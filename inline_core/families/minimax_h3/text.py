@@ -27,6 +27,7 @@ TEXT_TAG: Final = 1
 VIDEO_TAG: Final = 0
 CLEAN: Final = 0.999
 _NOISE_SEED: Final = 42
+_VIDEOS: Final = 5  # axes of the latents of videos
 _MOST_TOKENS: Final = 8192
 # Of the published preprocessor_config.json of Qwen3-VL.
 _PIXELS: Final = {"shortest_edge": 65536, "longest_edge": 16777216}
@@ -136,7 +137,7 @@ def with_references(prompt: H3Prompt, references: Sequence[Latent]) -> H3Prompt:
     anchors, keyframes = [], []
     for latent in references:
         mask, samples = latent.mask, latent.samples
-        if samples.ndim != 5 or samples.shape[2] != 1:  # noqa: PLR2004
+        if samples.ndim != _VIDEOS or samples.shape[2] != 1:
             message = "MiniMax H3 looks at single pictures: use the Keyframes Conditioning node"
             raise InvalidParam(message, port="positive")
         noise = torch.randn(samples.shape, generator=generator)  # (1, c, 1, h, w)

@@ -18,7 +18,7 @@ from inline_core.errors import ModelFileInvalid, NotFinite
 from inline_core.families.autoencoders.videos import by_channel
 from inline_core.families.transformer import place_buffers
 from inline_core.loading.interruption import Interruption
-from inline_core.loading.stream import LoadPlan, TensorSource, fill
+from inline_core.loading.stream import LoadPlan, fill, prefixed_sources
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,8 +105,7 @@ def load_vae(plan: LoadPlan, space: LatentSpace) -> H3VaeRuntime:
     with init_empty_weights(include_buffers=False):
         model: Any = AutoencoderKLMiniMaxH3(**{**config, **known})
     place_buffers(model, plan.placement.storage)
-    prefix = plan.identity.prefix
-    sources = {name[len(prefix) :]: TensorSource(name) for name in plan.logical.tensors}
+    sources = prefixed_sources(plan.logical.tensors, plan.identity.prefix)
     precise = getattr(AutoencoderKLMiniMaxH3, "_keep_in_fp32_modules", None) or ()
     fill(model, sources, plan, precise=precise)
     return H3VaeRuntime(model.eval(), space)

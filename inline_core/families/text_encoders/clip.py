@@ -13,8 +13,8 @@ import torch
 from transformers import CLIPTextConfig, CLIPTextModelWithProjection
 
 from inline_core.families.text_encoders import loaded, open_clip
-from inline_core.families.text_encoders.loaded import TextEncoder, load_encoder, prefixed_sources
-from inline_core.loading.stream import LoadPlan, TensorSource
+from inline_core.families.text_encoders.loaded import TextEncoder, load_encoder
+from inline_core.loading.stream import LoadPlan, TensorSource, prefixed_sources
 
 if TYPE_CHECKING:
     from torch import Tensor

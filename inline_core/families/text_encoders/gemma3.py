@@ -12,7 +12,7 @@ from transformers import Gemma3TextConfig, Gemma3TextModel
 
 from inline_core.families.text_encoders.loaded import (
     TextEncoder,
-    load_encoder,
+    load_language_model,
     load_tokenizer,
 )
 from inline_core.loading.stream import LoadPlan
@@ -36,15 +36,7 @@ def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> TextEncoder:
     Raises: ModelFileInvalid, RunCancelled.
     """
     config = _config(plan)
-    prefix = plan.identity.prefix
-    others = [name for name in plan.logical.tensors if not name.startswith(prefix)]
-    return load_encoder(
-        plan,
-        tokenizer,
-        lambda: Gemma3TextModel(config),
-        lambda model: model.layers,
-        ignorable=[*others, "lm_head.weight", f"{prefix}lm_head.weight"],
-    )
+    return load_language_model(plan, tokenizer, lambda: Gemma3TextModel(config))
 
 
 def _config(plan: LoadPlan) -> Gemma3TextConfig:

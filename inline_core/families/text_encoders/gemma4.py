@@ -16,7 +16,7 @@ from transformers import (
 
 from inline_core.families.text_encoders.loaded import (
     TextEncoder,
-    load_encoder,
+    load_language_model,
     load_tokenizer,
 )
 from inline_core.families.transformer import buffers_as_weights
@@ -32,15 +32,7 @@ def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> TextEncoder:
 
     Raises: ModelFileInvalid, RunCancelled.
     """
-    prefix = plan.identity.prefix
-    others = [name for name in plan.logical.tensors if not name.startswith(prefix)]
-    return load_encoder(
-        plan,
-        tokenizer,
-        lambda: _built(plan),
-        lambda model: model.layers,
-        ignorable=[*others, "lm_head.weight", f"{prefix}lm_head.weight"],
-    )
+    return load_language_model(plan, tokenizer, lambda: _built(plan))
 
 
 def _built(plan: LoadPlan) -> Any:

@@ -18,7 +18,7 @@ from inline_core.errors import ModelFileInvalid, ModelFileMissing
 from inline_core.families.transformer import place_buffers
 from inline_core.loading.interruption import Interruption
 from inline_core.loading.offload import offload
-from inline_core.loading.stream import LoadPlan, TensorSource, fill
+from inline_core.loading.stream import LoadPlan, TensorSource, fill, prefixed_sources
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,6 +91,22 @@ def load_encoder(
     return TextEncoder(model.eval(), tokenizer, plan.placement.device, interruption)
 
 
+def load_language_model(plan: LoadPlan, tokenizer: Any, build: Callable[[], Any]) -> TextEncoder:
+    """The language model of a file, whose layers `build` calls `layers`.
+
+    Its head, and towers for pictures and sounds, stay on the disk.
+    Raises: ModelFileInvalid, RunCancelled.
+    """
+    prefix = plan.identity.prefix
+    beside = ("lm_head.weight", "visual.")
+    others = [
+        name
+        for name in plan.logical.tensors
+        if not name.startswith(prefix) or name.removeprefix(prefix).startswith(beside)
+    ]
+    return load_encoder(plan, tokenizer, build, lambda model: model.layers, ignorable=others)
+
+
 def told_config(plan: LoadPlan, model_type: str) -> Mapping[str, Any] | None:
     """The config.json beside the weights, if it is one of this type."""
     told = plan.files.config
@@ -114,11 +130,6 @@ def sources_with_tower(plan: LoadPlan, name: str) -> dict[str, TensorSource]:
         elif place.startswith(prefix):
             sources[f"language_model.{place[len(prefix) :]}"] = TensorSource(place)
     return sources
-
-
-def prefixed_sources(names: Iterable[str], prefix: str) -> dict[str, TensorSource]:
-    """Module name -> place in the file; what lies outside of the prefix is left out."""
-    return {name[len(prefix) :]: TensorSource(name) for name in names if name.startswith(prefix)}
 
 
 def tokens_of(encoder: TextEncoder, text: str, most: int) -> tuple[Tensor, int]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from transformers import Qwen3VLTextConfig, Qwen3VLTextModel
 
-from inline_core.families.text_encoders.loaded import TextEncoder, load_encoder
+from inline_core.families.text_encoders.loaded import TextEncoder, load_language_model
 from inline_core.families.text_encoders.qwen3 import load_tokenizer
 from inline_core.loading.stream import LoadPlan
 
@@ -23,17 +23,7 @@ _SECTIONS: Final = (24, 20, 20)  # of a head of 128: half of it, for time, heigh
 def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> TextEncoder:
     """The language model with its tokenizer.  Raises: ModelFileInvalid, RunCancelled."""
     config = text_config(plan)
-    prefix = plan.identity.prefix
-    # The vision tower stays on the disk.
-    others = [name for name in plan.logical.tensors if not name.startswith(prefix)]
-    inside = [name for name in plan.logical.tensors if name.startswith(f"{prefix}visual.")]
-    return load_encoder(
-        plan,
-        tokenizer,
-        lambda: Qwen3VLTextModel(config),
-        lambda model: model.layers,
-        ignorable=[*others, *inside],
-    )
+    return load_language_model(plan, tokenizer, lambda: Qwen3VLTextModel(config))
 
 
 def text_config(plan: LoadPlan) -> Qwen3VLTextConfig:

@@ -14,9 +14,9 @@ from torch import nn
 from transformers import T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel
 
 from inline_core.families.text_encoders import loaded
-from inline_core.families.text_encoders.loaded import TextEncoder, load_encoder, prefixed_sources
+from inline_core.families.text_encoders.loaded import TextEncoder, load_encoder
 from inline_core.loading.linears import PackedLinear
-from inline_core.loading.stream import LoadPlan
+from inline_core.loading.stream import LoadPlan, prefixed_sources
 
 if TYPE_CHECKING:
     from torch import Tensor

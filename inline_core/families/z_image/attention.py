@@ -13,30 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from diffusers.models.transformers.transformer_z_image import ZSingleStreamAttnProcessor
 
+from inline_core.families.row_lengths import RowLengths
+
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class RowLengths:
-    """Real tokens of each row from a mask, read from the device once for a whole pass."""
-
-    def __init__(self) -> None:
-        self._mask: Tensor | None = None
-        self._groups: dict[int, Tensor] = {}
-
-    def groups(self, mask: Tensor) -> dict[int, Tensor]:
-        """The rows of each length, as indexes; `mask` (rows, tokens), padding at the end."""
-        if mask is not self._mask:
-            lengths = mask.bool().sum(1).tolist()
-            self._groups = {
-                length: torch.tensor(
-                    [row for row, other in enumerate(lengths) if other == length],
-                    device=mask.device,
-                )
-                for length in sorted(set(lengths))
-            }
-            self._mask = mask
-        return self._groups
 
 
 class LengthwiseAttention(ZSingleStreamAttnProcessor):  # type: ignore[misc]
