@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+_LONGEST_VALUE: Final = 80
 
 
 class RunCancelled(BaseException):
@@ -16,6 +18,12 @@ class RunCancelled(BaseException):
 
     It derives from `BaseException`, so that a node's `except Exception` cannot swallow it.
     """
+
+
+def shown_value(value: object) -> str:
+    """A value as messages quote it: its `repr`, cut off where the line would get too long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 class InlineError(Exception):

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from inline_core.errors import shown_value
 from inline_core.graph.spec import ParamSpec
 
 MAX_SEED = 2**63 - 1
@@ -48,10 +49,7 @@ def convert(spec: ParamSpec, value: object, options: OptionSource) -> Any:
 
 
 def _type_error(wanted: str, value: object) -> ParamRefused:
-    shown = repr(value)
-    if len(shown) > 60:  # noqa: PLR2004 - keeps the message on one line
-        shown = shown[:57] + "..."
-    return ParamRefused("param_wrong_type", f"must be {wanted}, got {shown}")
+    return ParamRefused("param_wrong_type", f"must be {wanted}, got {shown_value(value)}")
 
 
 def _as_number(value: object) -> int | float | None:

@@ -31,6 +31,10 @@ _GLB_HEAD_BYTES: Final = 20
 _MAX_HEADER_BYTES: Final = 100 * 1024 * 1024
 _JPEG_MARKER: Final = 0xFF
 _APP1: Final = 0xE1
+_LENGTH_BYTES: Final = 2
+"""A JPEG segment's length counts its own bytes."""
+_BYTES_INSIDE: Final = 4
+"""Values of a TIFF entry up to this size lie inside it."""
 
 
 def embedded_texts(data: bytes) -> tuple[str, dict[str, str]] | None:
@@ -98,7 +102,7 @@ def _of_jpeg(data: bytes) -> dict[str, str]:
         body = data[place + 4 : place + 2 + size]
         if marker == _APP1 and body.startswith(_EXIF_HEAD):
             return _of_exif(body)
-        if size < 2:  # noqa: PLR2004 - the length counts its own two bytes
+        if size < _LENGTH_BYTES:
             break
         place += 2 + size
     return {}
@@ -143,7 +147,7 @@ def _exif_values(body: bytes) -> Iterator[bytes]:
             if tag == _EXIF_PART and len(places) == 1:
                 places.append(value)
             elif kind in _TEXT_TYPES:
-                start = value if size > 4 else entry + 8  # noqa: PLR2004 - small ones lie inside
+                start = value if size > _BYTES_INSIDE else entry + 8
                 yield body[start : start + size]
 
 

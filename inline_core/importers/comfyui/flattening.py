@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from inline_core.errors import shown_value
 from inline_core.importers.comfyui.api_prompt import cyclic_nodes, is_finite, read_api_prompt
 from inline_core.importers.comfyui.document import InputSlot, UiNode, Workflow, read_document
 from inline_core.importers.comfyui.kinds import NodeKind, group_name, kind_of
@@ -156,7 +157,9 @@ class _Flattening:
         for name, saved in named.values.items():
             value = self._values.widget_value(scope, node, name)
             if value is not saved and value != saved:
-                message = f"the value {_shown(saved)} is replaced by that of the subgraph's node"
+                message = (
+                    f"the value {shown_value(saved)} is replaced by that of the subgraph's node"
+                )
                 self._report.info(Reason.PROMOTED_VALUE, message, place, node.type, name)
             self._put(inputs, name, value, named.specs.get(name), node, place)
         for slot in node.inputs:
@@ -186,7 +189,7 @@ class _Flattening:
                 self._report.warn(found.after.reason, message, place, node.type, name)
             saved = named.values.get(name, NOTHING)
             if saved is not NOTHING and saved is not found.value and saved != found.value:
-                message = f"the value {_shown(saved)} is replaced by the one linked to it"
+                message = f"the value {shown_value(saved)} is replaced by the one linked to it"
                 self._report.info(Reason.REPLACED_VALUE, message, place, node.type, name)
             self._put(inputs, name, found.value, self._spec(node, name), node, place)
         else:
@@ -219,7 +222,9 @@ class _Flattening:
     ) -> None:
         """Set a value as the server takes it."""
         if not is_finite(value):
-            message = f"the value {_shown(value)} is no number that JSON can hold: it is left out"
+            message = (
+                f"the value {shown_value(value)} is no number that JSON can hold: it is left out"
+            )
             self._report.error(Reason.NOT_FINITE, message, place, node.type, name)
             inputs.pop(name, None)
             return
@@ -241,7 +246,7 @@ class _Flattening:
         if picked != plain:
             message = (
                 f"the options of the dynamic prompt were chosen with seed {self._seed}: "
-                f"{_shown(picked)}"
+                f"{shown_value(picked)}"
             )
             self._report.warn(Reason.DYNAMIC_PROMPT, message, place, node.type, name)
         return picked
@@ -276,11 +281,6 @@ _WHY_LEFT_OUT: Final[Mapping[NodeKind, tuple[Reason, str]]] = {
     NodeKind.MUTED: (Reason.MUTED, "the node is muted and its links go with it"),
     NodeKind.BYPASSED: (Reason.BYPASSED, "the node is bypassed: links run past it"),
 }
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004
 
 
 def _models(node: UiNode, place: str) -> list[ModelSource]:

@@ -78,10 +78,10 @@ def _number(value: Any) -> int:
 def _inner_links(group: Mapping[str, Any], count: int) -> Iterator[tuple[_Place, _Place]]:
     links = group.get("links")
     for entry in links if isinstance(links, list) else ():
-        if isinstance(entry, list) and len(entry) >= 4:  # noqa: PLR2004 - two ends of two numbers
-            a, b, c, d = (_number(part) for part in entry[:4])
-            if 0 <= a < count and 0 <= c < count and b >= 0 and d >= 0:
-                yield (a, b), (c, d)
+        match entry:
+            case [int(a), int(b), int(c), int(d), *_] if b >= 0 and d >= 0:
+                if 0 <= a < count and 0 <= c < count:
+                    yield (a, b), (c, d)
 
 
 def _connect(

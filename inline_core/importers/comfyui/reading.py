@@ -210,9 +210,10 @@ def _unquoted(document: Any, place: str, report: Report) -> Any:
     """The value of a text inside JSON that is itself JSON; some clients quote twice."""
     if isinstance(document, str) and document.lstrip().startswith("{"):
         return _parsed(document, MAX_JSON_BYTES, f"The quoted text in {place}", report)
-    # Prompts in histories and queues: [number, id, prompt, extra data, outputs]
-    if isinstance(document, list) and len(document) > 2 and isinstance(document[2], dict):  # noqa: PLR2004
-        return document[2]
+    match document:
+        # Prompts in histories and queues: [number, id, prompt, extra data, outputs]
+        case [_, _, dict() as prompt, *_]:
+            return prompt
     return document
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from inline_core.errors import shown_value
 from inline_core.importers.comfyui.document import UiNode
 from inline_core.importers.comfyui.node_table import (
     DYNAMIC_COMBO,
@@ -126,18 +128,13 @@ def _from_slots(node: UiNode, values: Sequence[Any], found: NamedValues) -> None
     elif kept:
         message = (
             f"the node type is not known and its {len(kept)} widget values have no names: "
-            f"they are left out ({_shown(kept)})"
+            f"they are left out ({shown_value(kept)})"
         )
         found.warn(Reason.UNNAMED_VALUES, message)
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004
-
-
 def _interface_value(found: NamedValues, name: str, value: Any) -> None:
-    message = f"the value {_shown(value)} of {name!r} belongs to the page and is not sent"
+    message = f"the value {shown_value(value)} of {name!r} belongs to the page and is not sent"
     found.note(Reason.INTERFACE_VALUE, message)
 
 
@@ -162,7 +159,7 @@ def _from_order(values: Sequence[Any], spec: ClassSpec, found: NamedValues) -> N
         for value in walk.rest:
             _interface_value(found, "a widget of the page", value)
     elif walk.rest:
-        message = f"{len(walk.rest)} widget values are left over: {_shown(list(walk.rest))}"
+        message = f"{len(walk.rest)} widget values are left over: {shown_value(list(walk.rest))}"
         found.warn(Reason.VALUE_COUNT, message)
 
 
@@ -214,7 +211,7 @@ class _Walk:
                 return
             self.place += 1
             self.misfits += 1
-            message = f"the value {_shown(value)} fits no input of this node type"
+            message = f"the value {shown_value(value)} fits no input of this node type"
             self.found.warn(Reason.VALUE_COUNT, message)
 
     def _skip_extras(self, name: str, spec: InputSpec) -> None:
@@ -256,7 +253,7 @@ def _fits(spec: InputSpec, value: Any) -> bool:
 
 def _is_small(value: Any) -> bool:
     """Whether a number has a float; integers of JSON can be of any length."""
-    return not isinstance(value, int) or value.bit_length() < 1000  # noqa: PLR2004
+    return not isinstance(value, int) or value.bit_length() < sys.float_info.max_exp
 
 
 def _fill(found: NamedValues, name: str, spec: InputSpec) -> None:
@@ -273,7 +270,7 @@ def _fill(found: NamedValues, name: str, spec: InputSpec) -> None:
         return
     found.values[name] = deepcopy(default)
     found.specs[name] = spec
-    message = f"the file has no value for this input: its default {_shown(default)} is taken"
+    message = f"the file has no value for this input: its default {shown_value(default)} is taken"
     found.warn(Reason.DEFAULT_VALUE, message, name)
 
 
