@@ -18,7 +18,7 @@ from inline_core.devices.worker import DeviceThread
 from inline_core.families.modules import ModuleSource
 from inline_core.families.registry import open_catalog
 from inline_core.loading.catalog import Catalog
-from inline_core.loading.component import Role
+from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.pool import ComponentPool
 from inline_core.sampling.backends.inprocess import InProcessSampler
 from inline_core.sampling.job import SampleJob
@@ -83,6 +83,23 @@ class Bench:
     def close(self) -> bool:
         lane_ended = self.lane is None or self.lane.close(10)
         return self.device.close(10) and lane_ended
+
+
+class BenchNodes:
+    """What the frames of a video ask of a node's context, of a bench without a server."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.render, self.warned = bench, self, list[str]()
+
+    def warn(self, message: str) -> None:
+        self.warned.append(message)
+
+    def encode_pixels(self, vae: ComponentRef, pixels: Any, _: Any) -> Latent:
+        found = self.bench.device.call(
+            lambda: self.bench.modules.autoencoders.encode(vae, pixels, lambda: None, tiled=False)
+        ).result(60)
+        height, width = pixels.shape[-3:-1]
+        return Latent(width, height, samples=found.samples, space=found.space)
 
 
 def make_bench(

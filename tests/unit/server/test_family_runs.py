@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 
 from inline_core.settings import Settings
 from tests.live import LiveServer, live_server
+from tests.pictures import noise_picture
 from tests.tiny_families import FamilyRun, families
 
 FAMILIES = {module.NAME: module for module in families()}
@@ -52,12 +53,6 @@ def uploaded(server: LiveServer, node: str, kind: str, picture: Any) -> dict[str
     return {"id": node, "type": f"input/{kind}", "params": {"asset": {"ref": "asset", "id": asset}}}
 
 
-def drawn(size: tuple[int, int]) -> Any:
-    draw = np.random.default_rng(1)
-    small = Image.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8))
-    return small.resize(size)
-
-
 def masked(size: tuple[int, int]) -> Any:
     mask = Image.new("L", size, 0)
     quarter = (size[0] // 4, size[1] // 4, size[0] * 3 // 4, size[1] * 3 // 4)
@@ -69,7 +64,7 @@ def one_click(server: LiveServer, wanted: FamilyRun) -> tuple[list[dict[str, Any
     nodes: list[dict[str, Any]] = [PROMPT]
     wires: dict[str, Any] = {"prompt": edge("p", "text")}
     for port, size in wanted.images.items():
-        nodes.append(uploaded(server, f"in-{port}", "image", drawn(size)))
+        nodes.append(uploaded(server, f"in-{port}", "image", noise_picture(1, size)))
         wires[port] = edge(f"in-{port}", "image")
     for port, size in wanted.masks.items():
         nodes.append(uploaded(server, f"in-{port}", "mask", masked(size)))

@@ -12,8 +12,9 @@ from PIL import Image
 
 from inline_core.settings import Settings
 from tests.live import LiveServer, live_server
+from tests.pictures import noise_picture
 from tests.tiny_families import flux1
-from tests.unit.server.test_family_runs import PROMPT, content, drawn, edge, masked, run, uploaded
+from tests.unit.server.test_family_runs import PROMPT, content, edge, masked, run, uploaded
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_krea_is_told_and_has_its_own_guidance(server: LiveServer) -> None:
 def test_fill_of_primitives_gives_the_same_pixels(server: LiveServer) -> None:
     size = (96, 64)
     pictures = [
-        uploaded(server, "i", "image", drawn(size)),
+        uploaded(server, "i", "image", noise_picture(1, size)),
         uploaded(server, "k", "mask", masked(size)),
     ]
     one = one_click("flux-1-fill")[0][1]

@@ -31,6 +31,7 @@ from tests.backends.conftest import make_bench
 from tests.backends.test_contract import together
 from tests.fault_nodes import specs_with_faults
 from tests.live import LiveServer, live_server
+from tests.pictures import noise_picture
 
 PROMPT = {"id": "p", "type": "input/text", "params": {"text": "a red circle"}}
 SIZE = {"width": 256, "height": 320}
@@ -312,17 +313,11 @@ def source(server: LiveServer, node: str, picture: Any) -> dict[str, Any]:
     return {"id": node, "type": "input/image", "params": {"asset": {"ref": "asset", "id": asset}}}
 
 
-def noise_picture(width: int, height: int, seed: int) -> Any:
-    draw = np.random.default_rng(seed)
-    small = Image.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8))
-    return small.resize((width, height))
-
-
 @pytest.mark.parametrize(("variant", "cfg"), [("", 1.0), ("klein-4b-base", 4.0)])
 def test_reference_images_are_looked_at_as_in_the_pipeline(
     flux_server: LiveServer, variant: str, cfg: float
 ) -> None:
-    pictures = [noise_picture(100, 70, 1), noise_picture(1400, 900, 2)]
+    pictures = [noise_picture(1, (100, 70)), noise_picture(2, (1400, 900))]
     nodes = [source(flux_server, f"i{index}", one) for index, one in enumerate(pictures)]
     wires = {"image": [edge("i0", "image"), edge("i1", "image")]}
     take = run(flux_server, one_click(wires, nodes, variant=variant, steps=2))["takes"][0]
@@ -342,7 +337,7 @@ def test_reference_images_are_looked_at_as_in_the_pipeline(
 
 
 def test_a_reference_by_primitives_is_that_of_one_click(flux_server: LiveServer) -> None:
-    shown = source(flux_server, "i", noise_picture(96, 64, 3))
+    shown = source(flux_server, "i", noise_picture(3, (96, 64)))
     one = run(flux_server, one_click({"image": edge("i", "image")}, [shown]))["takes"][0]
     nodes, target = primitives()
     wires = {"vae": edge("vae", "vae"), "image": edge("i", "image")}
@@ -359,7 +354,7 @@ def test_a_reference_by_primitives_is_that_of_one_click(flux_server: LiveServer)
     sampling["inputs"]["positive"] = edge("r", "conditioning")
     two = run(flux_server, (nodes, target))["takes"][0]
     assert np.array_equal(pixels(flux_server, one), pixels(flux_server, two))
-    tall = source(flux_server, "i", noise_picture(600, 70, 4))
+    tall = source(flux_server, "i", noise_picture(4, (600, 70)))
     error = refused(flux_server, one_click({"image": edge("i", "image")}, [tall]))
     assert "600x70 is too small or too long" in error["message"]
 
@@ -396,7 +391,7 @@ def test_references_of_one_size_share_passes_and_others_do_not() -> None:
 
 
 def test_structure_maps_are_refused(flux_server: LiveServer) -> None:
-    shown = source(flux_server, "i", noise_picture(64, 64, 3))
+    shown = source(flux_server, "i", noise_picture(3, (64, 64)))
     error = refused(flux_server, one_click({"control_image": edge("i", "image")}, [shown]))
     assert "Structure map is not available" in error["message"]
 

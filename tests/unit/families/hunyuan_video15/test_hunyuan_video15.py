@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image as PillowImage
 
 from inline_core.errors import InvalidParam, ModelFileMissing
 from inline_core.families.hunyuan_video15.denoise import HunyuanVideo15Denoiser
 from inline_core.families.hunyuan_video15.family import HUNYUAN_VIDEO_15, table
 from inline_core.families.hunyuan_video15.network import HunyuanVideo15Network
 from inline_core.families.hunyuan_video15.text import MAX_TOKENS, SYSTEM, HunyuanPrompt, quoted
-from inline_core.loading.component import ComponentRef, Role
+from inline_core.loading.component import Role
 from inline_core.media.values import Image
 from inline_core.nodes.frames import frames
 from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.patches import SkipLayers, StepCache, with_patch
 from inline_core.sampling.values import Conditioning, Latent
 from tests import tiny
-from tests.backends.conftest import Bench, make_bench
+from tests.backends.conftest import Bench, BenchNodes, make_bench
+from tests.pictures import noise_picture
 from tests.reference import generator
 from tests.tiny_families import hunyuan_video15 as hunyuan
 
@@ -55,29 +55,6 @@ def bench(models: Path) -> Iterator[Bench]:
     assert made.close()
 
 
-class Nodes:
-    """What nodes ask for, of a bench without a server."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench, self.render, self.warned = bench, self, list[str]()
-
-    def warn(self, message: str) -> None:
-        self.warned.append(message)
-
-    def encode_pixels(self, vae: ComponentRef, pixels: Any, _: Any) -> Latent:
-        found = self.bench.device.call(
-            lambda: self.bench.modules.autoencoders.encode(vae, pixels, lambda: None, tiled=False)
-        ).result(60)
-        height, width = pixels.shape[-3:-1]
-        return Latent(width, height, samples=found.samples, space=found.space)
-
-
-def picture(size: tuple[int, int] = (64, 64)) -> Any:
-    draw = np.random.default_rng(1)
-    small = PillowImage.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8))
-    return small.resize(size)
-
-
 def job(bench: Bench, prompt: str = "a red circle", **more: Any) -> Any:
     latent = Latent(**SIZE, frames=FRAMES, fps=24.0)
     values = {"latent": latent, "cfg": 6.0, "negative": "blurry", "steps": STEPS, **more}
@@ -87,8 +64,8 @@ def job(bench: Bench, prompt: str = "a red circle", **more: Any) -> Any:
 def shown(bench: Bench, made: Any, given: Any = None, **more: Any) -> Any:
     """The job with a first frame for both prompts."""
     vae = bench.catalog.companion(Role.VAE, made.model)
-    context: Any = Nodes(bench)
-    first = Image(np.asarray(given or picture()))
+    context: Any = BenchNodes(bench)
+    first = Image(np.asarray(given or noise_picture(1, (64, 64))))
     more = {"rest": "nothing", **more}
     positive: Conditioning = frames(context, made.positive, vae, made.latent, first, **more)
     return replace(made, positive=positive, negative=replace(positive, prompt="blurry"))
@@ -116,7 +93,7 @@ def test_the_latents_with_a_first_frame_are_those_of_the_pipeline(bench: Bench) 
     wanted = hunyuan.pipeline_latents(
         hunyuan.pipeline("i2v"),
         **{**CALL, "prompt": DRAWN},
-        image=picture(),
+        image=noise_picture(1, (64, 64)),
         generator=generator(),
     )
     assert (ours - wanted).abs().max() <= 1e-4
@@ -195,7 +172,11 @@ def test_the_frame_that_is_given_has_the_latents_of_the_vae(bench: Bench) -> Non
     made = shown(bench, job(bench))
     (given,) = made.positive.references
     reference = hunyuan.vae()
-    pixels = torch.from_numpy(np.array(picture())).permute(2, 0, 1)[None, :, None] / 127.5 - 1
+    pixels = (
+        torch.from_numpy(np.array(noise_picture(1, (64, 64)))).permute(2, 0, 1)[None, :, None]
+        / 127.5
+        - 1
+    )
     with torch.inference_mode():
         wanted = reference.encode(pixels).latent_dist.mode() * reference.config.scaling_factor
     assert given.samples.shape == (1, 32, 1, 4, 4)
@@ -245,8 +226,8 @@ def test_without_byt5_and_without_a_tower(models: Path, tmp_path: Path) -> None:
 def test_wrong_frames_are_refused(bench: Bench) -> None:
     made = job(bench)
     vae = bench.catalog.companion(Role.VAE, made.model)
-    context: Any = Nodes(bench)
-    last = Image(np.asarray(picture()))
+    context: Any = BenchNodes(bench)
+    last = Image(np.asarray(noise_picture(1, (64, 64))))
     both = frames(context, made.positive, vae, made.latent, last, last)
     with pytest.raises(InvalidParam, match="first frame of a video and at nothing else"):
         samples(bench, replace(made, positive=both))
@@ -257,7 +238,7 @@ def test_wrong_frames_are_refused(bench: Bench) -> None:
 
 
 def test_pictures_are_seen_as_they_were_cut(bench: Bench) -> None:
-    made = shown(bench, job(bench), picture((128, 64)))
+    made = shown(bench, job(bench), noise_picture(1, (128, 64)))
     (seen,) = made.positive.pictures
     assert (seen.width, seen.height) == (64, 64)
 

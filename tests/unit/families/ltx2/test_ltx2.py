@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import torch
 from diffusers.pipelines.ltx2.utils import apply_image_conditioning_crf
-from PIL import Image as PillowImage
 
 from inline_core.errors import InvalidParam, ModelFileMissing
 from inline_core.families.ltx2.family import SPACE, as_first_frame
-from inline_core.loading.component import ComponentRef, Role
+from inline_core.loading.component import Role
 from inline_core.media.values import Image
 from inline_core.nodes.frames import frames
 from inline_core.sampling.noise import NoiseSource
 from inline_core.sampling.values import Latent
 from tests import tiny
-from tests.backends.conftest import Bench, make_bench
+from tests.backends.conftest import Bench, BenchNodes, make_bench
+from tests.pictures import noise_picture
 from tests.tiny_families import ltx2
 
 LATENT = Latent(64, 96, frames=17, fps=25.0)
@@ -119,40 +119,20 @@ def test_the_latents_are_those_of_the_pipeline(bench: Bench) -> None:
     assert (raw_sound(sound) - heard).abs().max() <= 1e-4
 
 
-class Nodes:
-    """What nodes ask for, of a bench without a server."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench, self.render = bench, self
-
-    def encode_pixels(self, vae: ComponentRef, pixels: Any, _: Any) -> Latent:
-        found = self.bench.device.call(
-            lambda: self.bench.modules.autoencoders.encode(vae, pixels, lambda: None, tiled=False)
-        ).result(60)
-        height, width = pixels.shape[-3:-1]
-        return Latent(width, height, samples=found.samples, space=found.space)
-
-
 def from_picture(bench: Bench, picture: Any) -> Any:
     wanted = job(bench)
     vae = bench.catalog.companion(Role.VAE, wanted.model)
-    context: Any = Nodes(bench)
+    context: Any = BenchNodes(bench)
     shown = Image(np.asarray(picture))
     positive = frames(context, wanted.positive, vae, LATENT, shown, rest="nothing")
     return replace(wanted, positive=positive, negative=replace(positive, prompt="blurry"))
 
 
-def picture() -> PillowImage.Image:
-    draw = np.random.default_rng(3)
-    small = PillowImage.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8))
-    return small.resize((64, 96))
-
-
 def test_a_first_frame_is_kept_and_the_rest_is_that_of_the_pipeline(bench: Bench) -> None:
-    wanted_job = from_picture(bench, picture())
+    wanted_job = from_picture(bench, noise_picture(3, (64, 96)))
     rows = bench.sampler.submit(wanted_job).result(60).latent.samples
     video, sound = SPACE.split(rows, LATENT)
-    wanted, heard = reference(image=picture(), image_crf=0)
+    wanted, heard = reference(image=noise_picture(3, (64, 96)), image_crf=0)
     assert (raw(video) - wanted).abs().max() <= 1e-4
     assert (raw_sound(sound) - heard).abs().max() <= 1e-4
     first = wanted_job.positive.references[0].samples
@@ -227,7 +207,7 @@ def test_without_a_vocoder_or_audio_vae_it_says_so(bench: Bench) -> None:
 
 
 def test_a_first_frame_is_compressed_as_in_training() -> None:
-    shown = np.asarray(picture().resize((65, 97)))
+    shown = np.asarray(noise_picture(3, (64, 96)).resize((65, 97)))
     found = as_first_frame(Image(shown)).pixels
     assert np.array_equal(found, apply_image_conditioning_crf(shown, 33))
     assert found.shape == (96, 64, 3)
@@ -259,7 +239,7 @@ def test_a_part_that_is_not_there_is_called_by_its_name(bench: Bench) -> None:
 
 
 def test_a_last_frame_is_refused(bench: Bench) -> None:
-    wanted = from_picture(bench, picture())
+    wanted = from_picture(bench, noise_picture(3, (64, 96)))
     mask = np.full((LATENT.frames, 1, 1), 255, np.uint8)
     mask[-1] = 0
     last = replace(wanted.positive.references[0], mask=mask)

@@ -16,7 +16,6 @@ from diffusers.models.autoencoders.ltx2_diffusion_decoder import _neighborhood_b
 from diffusers.modular_pipelines.ltx2 import before_denoise
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2VideoCondition
 from diffusers.pipelines.ltx2.utils import DISTILLED_SIGMA_VALUES
-from PIL import Image as PillowImage
 
 from inline_core.errors import InvalidParam, ModelFileMissing
 from inline_core.families.ltx25.family import DISTILLED, FAMILIES, LTX_2_5, SPACE
@@ -28,7 +27,8 @@ from inline_core.nodes.generate_offer import node_of
 from inline_core.sampling.noise import NoiseSource
 from inline_core.sampling.values import Latent
 from tests import tiny
-from tests.backends.conftest import Bench, make_bench
+from tests.backends.conftest import Bench, BenchNodes, make_bench
+from tests.pictures import noise_picture
 from tests.tiny_families import ltx2, ltx25
 
 LATENT = Latent(64, 96, frames=17, fps=25.0)
@@ -142,45 +142,25 @@ def test_the_distilled_schedule_is_that_of_the_blocks(
     assert_same(sampled(bench, wanted), reference(monkeypatch, 1.0, **call))
 
 
-class Nodes:
-    """What nodes ask for, of a bench without a server."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench, self.render = bench, self
-
-    def encode_pixels(self, vae: ComponentRef, pixels: Any, _: Any) -> Latent:
-        found = self.bench.device.call(
-            lambda: self.bench.modules.autoencoders.encode(vae, pixels, lambda: None, tiled=False)
-        ).result(60)
-        height, width = pixels.shape[-3:-1]
-        return Latent(width, height, samples=found.samples, space=found.space)
-
-
-def picture(seed: int) -> PillowImage.Image:
-    draw = np.random.default_rng(seed)
-    small = PillowImage.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8))
-    return small.resize((64, 96))
-
-
 def held(bench: Bench, first: Any = None, last: Any = None, **changes: Any) -> Any:
     wanted = job(bench, **changes)
     vae = bench.catalog.companion(Role.VAE, wanted.model)
-    context: Any = Nodes(bench)
+    context: Any = BenchNodes(bench)
     ends = [None if end is None else Image(np.asarray(end)) for end in (first, last)]
     positive = keyframes(context, wanted.positive, vae, LATENT, *ends)
     return replace(wanted, positive=positive, negative=replace(positive, prompt="blurry"))
 
 
 def test_a_first_frame_is_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = sampled(bench, held(bench, picture(1)))
-    assert_same(found, reference(monkeypatch, image=picture(1), image_crf=0))
+    found = sampled(bench, held(bench, noise_picture(1, (64, 96))))
+    assert_same(found, reference(monkeypatch, image=noise_picture(1, (64, 96)), image_crf=0))
 
 
 @pytest.mark.parametrize("ends", [(1, 2), (None, 2)])
 def test_a_last_frame_is_looked_at(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, ends: tuple[int | None, int]
 ) -> None:
-    pictures = [None if seed is None else picture(seed) for seed in ends]
+    pictures = [None if seed is None else noise_picture(seed, (64, 96)) for seed in ends]
     found = sampled(bench, held(bench, *pictures))
     conditions = [
         LTX2VideoCondition(frames=shown, index=index, strength=1.0, crf=0)
@@ -188,7 +168,7 @@ def test_a_last_frame_is_looked_at(
         if shown is not None
     ]
     assert_same(found, reference(monkeypatch, conditions=conditions))
-    other = sampled(bench, held(bench, pictures[0], picture(3)))
+    other = sampled(bench, held(bench, pictures[0], noise_picture(3, (64, 96))))
     assert (other[0] - found[0]).abs().max() > 1e-2
 
 
@@ -317,7 +297,7 @@ def test_what_this_release_lacks_is_refused(key: str, value: object, words: str)
 def test_frames_that_it_cannot_have_are_refused(bench: Bench) -> None:
     with pytest.raises(InvalidParam, match=r"LTX-2\.5 needs one more than a multiple of 8"):
         bench.sampler.submit(job(bench, latent=replace(LATENT, frames=12))).result(60)
-    wanted = held(bench, picture(1), picture(2))
+    wanted = held(bench, noise_picture(1, (64, 96)), noise_picture(2, (64, 96)))
     first, last = wanted.positive.references
     odd = replace(wanted.positive, references=(first, last, last))
     with pytest.raises(InvalidParam, match="LTX-2.5 at a last one too".replace(".", "[.]")):

@@ -12,19 +12,19 @@ import pytest
 import torch
 from diffusers.modular_pipelines.minimax_h3 import MiniMaxH3Blocks
 from diffusers.modular_pipelines.minimax_h3.references import MiniMaxH3ImageReference
-from PIL import Image as PillowImage
 
 from inline_core.errors import InvalidParam, ModelFileInvalid
 from inline_core.families.minimax_h3 import pictures as shown_as
 from inline_core.families.minimax_h3.denoise import LOUDER
 from inline_core.families.minimax_h3.family import MINIMAX_H3, SPACE
-from inline_core.loading.component import ComponentRef, Role
+from inline_core.loading.component import Role
 from inline_core.media.values import Image
 from inline_core.nodes.frames import keyframes
 from inline_core.sampling.noise import NoiseSource
 from inline_core.sampling.values import Latent
 from tests import tiny
-from tests.backends.conftest import Bench, make_bench
+from tests.backends.conftest import Bench, BenchNodes, make_bench
+from tests.pictures import noise_picture
 from tests.tiny_families import minimax_h3
 
 LATENT = Latent(64, 96, frames=minimax_h3.FRAMES, fps=24.0)
@@ -92,30 +92,10 @@ def test_the_latents_are_those_of_the_pipeline(bench: Bench) -> None:
     assert (sound - heard).abs().max() <= 1e-4
 
 
-class Nodes:
-    """What nodes ask for, of a bench without a server."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench, self.render = bench, self
-
-    def encode_pixels(self, vae: ComponentRef, pixels: Any, _: Any) -> Latent:
-        found = self.bench.device.call(
-            lambda: self.bench.modules.autoencoders.encode(vae, pixels, lambda: None, tiled=False)
-        ).result(60)
-        height, width = pixels.shape[-3:-1]
-        return Latent(width, height, samples=found.samples, space=found.space)
-
-
-def picture(seed: int, size: tuple[int, int]) -> PillowImage.Image:
-    draw = np.random.default_rng(seed)
-    small = PillowImage.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8))
-    return small.resize(size)
-
-
 def held(bench: Bench, first: Any, last: Any) -> Any:
     wanted = job(bench)
     vae = bench.catalog.companion(Role.VAE, wanted.model)
-    context: Any = Nodes(bench)
+    context: Any = BenchNodes(bench)
     ends = [None if one is None else Image(np.asarray(one)) for one in (first, last)]
     positive = keyframes(context, wanted.positive, vae, LATENT, *ends)
     return replace(wanted, positive=positive)
@@ -123,8 +103,8 @@ def held(bench: Bench, first: Any, last: Any) -> Any:
 
 @pytest.mark.parametrize("ends", ["last", "both"])
 def test_keyframes_are_those_of_the_pipeline(bench: Bench, ends: str) -> None:
-    first = None if ends == "last" else picture(1, (70, 90))
-    last = picture(2, (100, 90))
+    first = None if ends == "last" else noise_picture(1, (70, 90))
+    last = noise_picture(2, (100, 90))
     video, sound = sampled(bench, held(bench, first, last))
     named = {"image": first, "last_image": last}
     call = {name: one for name, one in named.items() if one is not None}
@@ -137,12 +117,12 @@ def test_references_are_those_of_the_pipeline(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shown_as, "REFERENCE_EDGE", 64)
-    pictures = [picture(1, (70, 90)), picture(2, (200, 90))]
+    pictures = [noise_picture(1, (70, 90)), noise_picture(2, (200, 90))]
     wanted_job = job(bench)
     vae = bench.catalog.companion(Role.VAE, wanted_job.model)
     shown = [shown_as.as_reference(Image(np.asarray(one))) for one in pictures]
     assert [(one.width, one.height) for one in shown] == [(64, 96), (128, 64)]
-    context: Any = Nodes(bench)
+    context: Any = BenchNodes(bench)
     latents = tuple(context.encode_pixels(vae, one.pixels, None) for one in shown)
     positive = replace(wanted_job.positive, references=latents, pictures=tuple(shown))
     video, sound = sampled(bench, replace(wanted_job, positive=positive))

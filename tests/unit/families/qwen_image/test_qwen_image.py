@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit as theirs
 from diffusers.pipelines.qwenimage.pipeline_qwenimage import calculate_shift
-from PIL import Image as PillowImage
 
 from inline_core.families.qwen_image.family import QWEN_IMAGE
 from inline_core.families.qwen_image.pictures import as_condition, as_reference
@@ -21,6 +20,7 @@ from inline_core.sampling.patches import KeepLength, with_patch
 from inline_core.sampling.sigmas.schedules import sigmas_for
 from inline_core.sampling.values import Latent
 from tests.backends.conftest import Bench, make_bench
+from tests.pictures import noise_picture
 from tests.reference import generator, last_latents
 from tests.tiny_families import qwen_image
 
@@ -63,12 +63,6 @@ def test_the_latents_are_those_of_the_pipeline(models: Path, prompt: str, cfg: f
     assert bool(ours.warnings) == (len(prompt) > 1024)
 
 
-def noise_picture(width: int, height: int, seed: int) -> Any:
-    draw = np.random.default_rng(seed)
-    small = PillowImage.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8))
-    return small.resize((width, height))
-
-
 def encoded(bench: Bench, picture: Image) -> Latent:
     """A picture in latents; the VAE of the test is too small for a megapixel to take long."""
     vae = bench.catalog.find(Role.VAE, "", family="qwen-image")
@@ -94,7 +88,7 @@ def test_pictures_are_looked_at_as_in_the_pipelines(
     if kind == "edit":
         whole = theirs.calculate_dimensions
         monkeypatch.setattr(theirs, "calculate_dimensions", lambda _, ratio: whole(small, ratio))
-    pictures = [noise_picture(100 + 60 * index, 70, index) for index in range(count)]
+    pictures = [noise_picture(index, (100 + 60 * index, 70)) for index in range(count)]
     shown = [Image(np.asarray(picture)) for picture in pictures]
     bench = make_bench(models)
     job = bench.job("make it red", family="qwen-image", latent=Latent(96, 64), cfg=4.0, steps=2)

@@ -13,10 +13,10 @@ from PIL import Image
 from inline_core.settings import Settings
 from tests import tiny
 from tests.live import LiveServer, live_server
+from tests.pictures import noise_picture
 from tests.tiny_families import FamilyRun, sd15
 from tests.unit.server.test_family_runs import (
     content,
-    drawn,
     edge,
     masked,
     one_click,
@@ -47,7 +47,7 @@ def node(name: str, kind: str, params: Any = None, **inputs: Any) -> dict[str, A
 
 
 def test_nodes_of_a_checkpoint_give_what_the_one_click_node_gives(server: LiveServer) -> None:
-    picture = uploaded(server, "i", "image", drawn((64, 64)))
+    picture = uploaded(server, "i", "image", noise_picture(1, (64, 64)))
     nodes = [
         picture,
         node("p", "input/text", {"text": "a (red:1.3) circle"}),
@@ -97,7 +97,7 @@ def test_inpaint_models_have_a_node_of_their_own(server: LiveServer) -> None:
         masks={"mask": (96, 64)},
     )
     nodes = [
-        uploaded(server, "i", "image", drawn((96, 64))),
+        uploaded(server, "i", "image", noise_picture(1, (96, 64))),
         uploaded(server, "m", "mask", masked((96, 64))),
         node("p", "input/text", {"text": "a red circle"}),
         node(

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image as PillowImage
 
 from inline_core.errors import InvalidParam
 from inline_core.families.autoencoders.wan_keys import wan_vae_sources
-from inline_core.loading.component import ComponentRef, Role
+from inline_core.loading.component import Role
 from inline_core.media.values import Image
 from inline_core.nodes.frames import frames
 from inline_core.nodes.patches import pair
 from inline_core.sampling.values import Conditioning, Latent
 from tests import original_layouts, tiny
-from tests.backends.conftest import Bench, make_bench
+from tests.backends.conftest import Bench, BenchNodes, make_bench
+from tests.pictures import noise_picture
 from tests.reference import generator, last_latents
 from tests.tiny_families import krea2, wan
 
@@ -51,29 +51,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Nodes:
-    """What nodes ask for, of a bench without a server."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench, self.render, self.warned = bench, self, list[str]()
-
-    def warn(self, message: str) -> None:
-        self.warned.append(message)
-
-    def encode_pixels(self, vae: ComponentRef, pixels: Any, _: Any) -> Latent:
-        found = self.bench.device.call(
-            lambda: self.bench.modules.autoencoders.encode(vae, pixels, lambda: None, tiled=False)
-        ).result(60)
-        height, width = pixels.shape[-3:-1]
-        return Latent(width, height, samples=found.samples, space=found.space)
-
-
-def picture(seed: int, size: tuple[int, int] = (64, 64)) -> Any:
-    draw = np.random.default_rng(seed)
-    small = PillowImage.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8))
-    return small.resize(size)
-
-
 def sampled(bench: Bench, model: str, family: str = "wan", **more: Any) -> torch.Tensor:
     job = made(bench, model, family, **more)
     samples: torch.Tensor = bench.sampler.submit(job).result(60).latent.samples
@@ -94,14 +71,14 @@ def made(
     )
     if second:
         low = bench.catalog.find(Role.DIFFUSION_MODEL, second, family=family)
-        context: Any = Nodes(bench)
+        context: Any = BenchNodes(bench)
         job = replace(job, model=pair(job.model, low))
     if first is None and last is None:
         return job
     vae = bench.catalog.companion(Role.VAE, job.model)
     shown = [None if one is None else Image(np.asarray(one)) for one in (first, last)]
     rest = "nothing" if family == "wan-5b" else "grey"
-    context = Nodes(bench)
+    context = BenchNodes(bench)
     positive: Conditioning = frames(context, job.positive, vae, latent, *shown, rest=rest)
     negative = replace(positive, prompt="blurry")
     return replace(job, positive=positive, negative=negative)
@@ -122,7 +99,7 @@ def test_the_latents_are_those_of_the_pipeline(
     models: Path, kind: str, model: str, family: str
 ) -> None:
     bench = make_bench(models)
-    first = picture(1) if kind.endswith("i2v") else None
+    first = noise_picture(1, (64, 64)) if kind.endswith("i2v") else None
     second = "low.safetensors" if kind == "pair" else ""
     ours = sampled(bench, model, family, first=first, second=second)
     assert bench.close()
@@ -146,13 +123,18 @@ def test_frames_it_cannot_have_are_refused(models: Path) -> None:
 
 def test_a_last_frame_too(models: Path) -> None:
     bench = make_bench(models)
-    ours = sampled(bench, "2.2-i2v.safetensors", first=picture(1), last=picture(2))
+    ours = sampled(
+        bench,
+        "2.2-i2v.safetensors",
+        first=noise_picture(1, (64, 64)),
+        last=noise_picture(2, (64, 64)),
+    )
     assert bench.close()
     wanted = last_latents(
         wan.pipeline("2.2-i2v"),
         **CALL,
-        image=picture(1),
-        last_image=picture(2),
+        image=noise_picture(1, (64, 64)),
+        last_image=noise_picture(2, (64, 64)),
         generator=generator(),
     )
     assert (ours - wanted).abs().max() <= 1e-4
@@ -208,7 +190,7 @@ def test_both_layouts_of_the_vaes_have_the_same_weights(kind: str, tmp_path: Pat
     ("model", "first", "message"),
     [
         ("i2v.safetensors", None, "wire its first frame"),
-        ("wan.safetensors", picture(1), "from text alone"),
+        ("wan.safetensors", noise_picture(1, (64, 64)), "from text alone"),
     ],
 )
 def test_frames_that_do_not_fit_the_model(
@@ -222,11 +204,11 @@ def test_frames_that_do_not_fit_the_model(
 
 def test_pictures_of_another_shape_are_cut_and_told(models: Path) -> None:
     bench = make_bench(models)
-    context: Any = Nodes(bench)
+    context: Any = BenchNodes(bench)
     vae = bench.catalog.find(Role.VAE, "wan_vae.safetensors", family="wan")
     encoder = bench.job(family="wan", model="wan.safetensors").positive
     latent = Latent(**SIZE, frames=5)
-    wide = Image(np.asarray(picture(1, (128, 64))))
+    wide = Image(np.asarray(noise_picture(1, (128, 64))))
     found = frames(context, encoder, vae, latent, wide)
     assert found.references[0].samples.shape == (1, 16, 2, 8, 8)
     assert context.warned == ["the picture of 128x64 was cut to the shape of the video (64x64)."]

@@ -12,9 +12,10 @@ from PIL import Image
 from inline_core.settings import Settings
 from tests import tiny
 from tests.live import LiveServer, live_server
+from tests.pictures import noise_picture
 from tests.tiny_families import sd15
 from tests.unit.families.z_image.test_control import controlnet
-from tests.unit.server.test_family_runs import content, drawn, edge, run, uploaded
+from tests.unit.server.test_family_runs import content, edge, run, uploaded
 
 TURBO = "alibaba/z-image-turbo"
 USUAL = {"width": 128, "height": 64, "steps": 3, "seed": 7}
@@ -73,7 +74,7 @@ def primitives(*more: dict[str, Any], controlled: bool, cfg: float) -> Any:
 
 
 def test_a_controlled_picture_by_one_click_and_by_primitives(server: LiveServer) -> None:
-    picture = uploaded(server, "i", "image", drawn((90, 70)))
+    picture = uploaded(server, "i", "image", noise_picture(1, (90, 70)))
     wired = {"control_image": edge("i", "image")}
     params = {"controlnet_conditioning_scale": 0.8, "control_end": 0.9, "guidance": 1.0}
     named = one_click(TURBO, picture, inputs=wired, controlnet="union.safetensors", **params)
@@ -104,7 +105,7 @@ def test_the_base_model_is_guided_and_has_its_own_defaults(server: LiveServer) -
 def test_what_cannot_be_is_refused(
     server: LiveServer, params: dict[str, Any], wired: bool, words: str
 ) -> None:
-    more = [uploaded(server, "i", "image", drawn((64, 64)))] if wired else []
+    more = [uploaded(server, "i", "image", noise_picture(1, (64, 64)))] if wired else []
     inputs = {"control_image": edge("i", "image")} if wired else None
     found = server.submit(*one_click(TURBO, *more, inputs=inputs, **params), wait=30).json()
     assert found["status"] == "error"
