@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from inline_core.errors import ModelFileInvalid, ModelFileMissing
 from inline_core.loading.component import ComponentRef, LoraRef, Role
 from inline_core.loading.files import open_weights
 from inline_core.loading.identify import FileIdentity, identify
+from inline_core.loading.listing import FileListing
 from inline_core.loading.pairing import compare, fits_family, fits_size, matches, paired_encoders
 from inline_core.loading.pieces import Piece, closest, identity_in, piece_for, pieces_of
 from inline_core.loading.refusals import check_kind, check_name, in_words, not_there, nothing_found
 from inline_core.loading.rules import (
-    CATEGORIES_OF_ROLE,
     ROLE_IN_WORDS,
     EncoderNeed,
     FamilyRules,
     Sizes,
     roles_of,
 )
-from inline_core.loading.scan import SETTLED_S, ModelFile, ModelRoot, Scanner, same_name
+from inline_core.loading.scan import SETTLED_S, ModelFile, ModelRoot
 from inline_core.loading.tokenizers import tokenizer_of
 from inline_core.loading.vae_choice import by_name, doubt
 
-FRESH_S: Final = 1.0
 # Where all-in-one checkpoints lie, whose parts are offered beside files of their own.
 _MODELS: Final = (Role.DIFFUSION_MODEL, Role.CHECKPOINT)
-_CHECKPOINTS: Final = CATEGORIES_OF_ROLE[Role.DIFFUSION_MODEL]
-_CONTROLNETS: Final = CATEGORIES_OF_ROLE[Role.CONTROLNET]
 
 
-class Catalog:
+class Catalog(FileListing):
     """Finds, identifies and pairs model files.  Safe to use from any thread.
 
     `overrides` gives a file for (family, role) from a setting: (variable name, path or name).
@@ -53,58 +48,12 @@ class Catalog:
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._roots = tuple(roots)
+        super().__init__(roots, clock)
         self._families = dict(families)
         self._overrides = dict(overrides or {})
         self._pause = pause
-        self._scanner = Scanner(clock)
-        self._lock = threading.RLock()
-        self._files: tuple[ModelFile, ...] = ()
-        self._version = ""
-        self._scanned_at: float | None = None
 
     # ---- what is there -------------------------------------------------------------------------
-
-    def refresh(self) -> None:
-        """Look at the folders again; only new or changed files are read."""
-        with self._lock:
-            self._files = self._scanner.scan(self._roots)
-            self._version = _version(self._files)
-            self._scanned_at = time.monotonic()
-
-    def files(self, category: str) -> tuple[ModelFile, ...]:
-        """Every entry of a category, also the ones that are not ready, with their reasons."""
-        return tuple(file for file in self._current() if file.category == category)
-
-    def all_files(self) -> tuple[ModelFile, ...]:
-        """Every entry of every category."""
-        return self._current()
-
-    def version(self) -> str:
-        """A short text that changes whenever the files on offer change."""
-        self._current()
-        return self._version
-
-    def warnings(self) -> tuple[str, ...]:
-        """One sentence for each models folder that cannot be read."""
-        self._current()
-        return self._scanner.warnings
-
-    def pickable(self, category: str) -> tuple[ModelFile, ...]:
-        """The entries among which a param of this category picks.
-
-        Diffusion models may lie in models/checkpoints too, ControlNets in models/model_patches.
-        """
-        if category == _CHECKPOINTS[0]:
-            return tuple(file for place in _CHECKPOINTS for file in self.files(place))
-        if category != _CONTROLNETS[0]:
-            return self.files(category)
-        others = (file for place in _CONTROLNETS[1:] for file in self.files(place))
-        role = Role.CONTROLNET
-        return (
-            *self.files(category),
-            *(f for f in others if f.identity and f.identity.role is role),
-        )
 
     def options(self, category: str, family: str | None = None) -> tuple[str, ...]:
         """Names a client may pick: ready files of the right role (and family), demo files last."""
@@ -248,25 +197,6 @@ class Catalog:
             return found
         return identify(open_weights(reference.path, reference.name, reference.part).headers)
 
-    def stamp(self, category: str, name: str) -> str:
-        """A text that changes when the content of a file may have changed.
-
-        With an empty name (the server picks) it changes with any file on offer.
-        """
-        if not name:
-            return self.version()
-        return next(
-            (file.stamp for file in self.pickable(category) if same_name(file.name, name)),
-            "missing",
-        )
-
-    def path_of(self, category: str, name: str) -> Path | None:
-        """Where a file of a category lies, by its name with or without suffix; None: nowhere."""
-        for file in self.files(category):
-            if name in {file.name, str(PurePosixPath(file.name).with_suffix(""))}:
-                return file.path
-        return None
-
     def tokenizer_for(self, reference: ComponentRef) -> Path:
         """The local folder with the tokenizer of a text encoder.
 
@@ -299,22 +229,6 @@ class Catalog:
         return values
 
     # ---- inside --------------------------------------------------------------------------------
-
-    def _current(self) -> tuple[ModelFile, ...]:
-        with self._lock:
-            stale = self._scanned_at is None or time.monotonic() - self._scanned_at > FRESH_S
-            if stale:
-                self.refresh()
-            return self._files
-
-    def _sorted(self, files: Iterable[ModelFile]) -> list[ModelFile]:
-        order = {root.path: index for index, root in enumerate(self._roots)}
-        return sorted(files, key=lambda file: (file.source == "demo", order.get(file.root, 99)))
-
-    def _of_role(self, role: Role) -> list[ModelFile]:
-        categories = CATEGORIES_OF_ROLE.get(role, ())
-        files = [file for file in self._current() if file.category in categories]
-        return self._sorted(files)
 
     def _ready(self, role: Role, family: str | None) -> list[Piece]:
         rules = self._families.get(family) if family else None
@@ -378,18 +292,6 @@ class Catalog:
             there = self._of_role(role)
             raise not_there(role, name, self._current(), there, self.candidates(role, None))
         return file
-
-    def _lookup(self, role: Role, name: str) -> ModelFile | None:
-        files = self._of_role(role)
-        exact = [file for file in files if file.name == name]
-        exact = exact or [file for file in files if same_name(file.name, name)]
-        if exact:
-            return exact[0]
-        loose = {file.name: file for file in files if file.name.casefold() == name.casefold()}
-        if len(loose) > 1:
-            message = f"{name} could be any of {', '.join(sorted(loose))}: write it exactly"
-            raise ModelFileInvalid(message, details={"candidates": sorted(loose)})
-        return next(iter(loose.values()), None)
 
     def _reference(self, file: ModelFile, role: Role, family: str | None) -> ComponentRef:
         role = _kind(role)
@@ -470,13 +372,6 @@ class Catalog:
         """The error that a family has no file for a role, with what is there instead."""
         rules = self._families.get(family) if family else None
         return nothing_found(role, rules, fit, self._of_role(role))
-
-
-def _version(files: Iterable[ModelFile]) -> str:
-    offered = sorted(
-        f"{file.category}/{file.name}:{file.stamp}" for file in files if file.status == "ready"
-    )
-    return hashlib.sha256("\n".join(offered).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _kind(role: Role) -> Role:
