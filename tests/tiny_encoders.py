@@ -1,4 +1,4 @@
-"""Tiny random CLIP and T5 text encoders, and tokenizers of the real classes made without files."""
+"""Tiny random CLIP, T5 and Qwen3-VL text encoders, and tokenizers of the real classes made without files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from transformers import (
     CLIPTextModel,
     CLIPTextModelWithProjection,
     CLIPTokenizer,
+    Qwen3VLConfig,
     T5Config,
     T5EncoderModel,
     T5Tokenizer,
@@ -78,6 +79,39 @@ def t5(seed: int = 41, width: int = 32, **changes: Any) -> T5EncoderModel:
     model = T5EncoderModel(T5Config(**{**values, **changes}))
     tiny.randomise(model, 0.2)
     return model.eval()
+
+
+def qwen3_vl_config(
+    width: int, inner: int, layers: int, blocks: int, **token_ids: int
+) -> Qwen3VLConfig:
+    """A Qwen3-VL with one head of 16; `blocks` are those of its vision tower."""
+    return Qwen3VLConfig(
+        text_config={
+            "vocab_size": 272,
+            "hidden_size": width,
+            "intermediate_size": inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 1,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 5_000_000.0,
+                "mrope_section": [4, 2, 2],
+                "mrope_interleaved": True,
+            },
+        },
+        vision_config={
+            "depth": blocks,
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_heads": 1,
+            "out_hidden_size": width,
+            "num_position_embeddings": 16,
+            "deepstack_visual_indexes": [0],
+        },
+        **token_ids,
+    )
 
 
 def clip_keys(model: Any) -> dict[str, torch.Tensor]:

@@ -14,10 +14,10 @@ from diffusers import (
     Krea2Pipeline,
     Krea2Transformer2DModel,
 )
-from transformers import Qwen3VLConfig, Qwen3VLModel
+from transformers import Qwen3VLModel
 
 from inline_core.families.krea2.text import PREFIX, SUFFIX
-from tests import original_layouts, tiny
+from tests import original_layouts, tiny, tiny_encoders
 from tests.tiny_families import FamilyRun
 
 NAME: Final = "krea-2"
@@ -85,32 +85,7 @@ def picture_vae() -> AutoencoderKLQwenImage:
 def text_encoder() -> Qwen3VLModel:
     """A Qwen3-VL deep enough for the layers that Krea 2 reads."""
     torch.manual_seed(32)
-    config = Qwen3VLConfig(
-        text_config={
-            "vocab_size": 272,
-            "hidden_size": HIDDEN,
-            "intermediate_size": 32,
-            "num_hidden_layers": 36,
-            "num_attention_heads": 1,
-            "num_key_value_heads": 1,
-            "head_dim": 16,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 5_000_000.0,
-                "mrope_section": [4, 2, 2],
-                "mrope_interleaved": True,
-            },
-        },
-        vision_config={
-            "depth": 1,
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "num_heads": 1,
-            "out_hidden_size": HIDDEN,
-            "num_position_embeddings": 16,
-            "deepstack_visual_indexes": [0],
-        },
-    )
+    config = tiny_encoders.qwen3_vl_config(HIDDEN, inner=32, layers=36, blocks=1)
     model = Qwen3VLModel(config)
     tiny.randomise(model, 0.15)
     return model.eval()

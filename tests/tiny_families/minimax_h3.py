@@ -16,9 +16,9 @@ from diffusers import (
     MiniMaxH3Transformer3DModel,
 )
 from diffusers.modular_pipelines.minimax_h3 import MiniMaxH3Blocks
-from transformers import Qwen2VLImageProcessorPil, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import Qwen2VLImageProcessorPil, Qwen3VLForConditionalGeneration
 
-from tests import original_layouts, tiny
+from tests import original_layouts, tiny, tiny_encoders
 from tests.tiny_families import FamilyRun, qwen_image
 
 NAME: Final = "minimax-h3"
@@ -113,31 +113,11 @@ def text_encoder() -> Qwen3VLForConditionalGeneration:
     torch.manual_seed(93)
     known = qwen_image.tokenizer()
     ids = {name: known.convert_tokens_to_ids(f"<|{name}_pad|>") for name in ("image", "video")}
-    config = Qwen3VLConfig(
-        text_config={
-            "vocab_size": 272,
-            "hidden_size": HIDDEN,
-            "intermediate_size": 16,
-            "num_hidden_layers": 51,
-            "num_attention_heads": 1,
-            "num_key_value_heads": 1,
-            "head_dim": 16,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 5_000_000.0,
-                "mrope_section": [4, 2, 2],
-                "mrope_interleaved": True,
-            },
-        },
-        vision_config={
-            "depth": 2,
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "num_heads": 1,
-            "out_hidden_size": HIDDEN,
-            "num_position_embeddings": 16,
-            "deepstack_visual_indexes": [0],
-        },
+    config = tiny_encoders.qwen3_vl_config(
+        HIDDEN,
+        inner=16,
+        layers=51,
+        blocks=2,
         image_token_id=ids["image"],
         video_token_id=ids["video"],
     )
