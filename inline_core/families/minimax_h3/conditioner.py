@@ -11,8 +11,8 @@ from transformers import Qwen3VLConfig, Qwen3VLModel
 
 from inline_core.families.text_encoders.loaded import (
     TextEncoder,
-    load_encoder,
-    sources_with_tower,
+    load_with_tower,
+    told_config,
 )
 from inline_core.families.text_encoders.qwen3 import load_tokenizer
 from inline_core.families.text_encoders.qwen3_vl import text_config
@@ -25,22 +25,14 @@ PAD: Final = "<|image_pad|>"
 
 def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> TextEncoder:
     """The model with its tower and its tokenizer.  Raises: ModelFileInvalid, RunCancelled."""
-    prefix = plan.identity.prefix
     config = _config(plan, tokenizer)
-    return load_encoder(
-        plan,
-        tokenizer,
-        lambda: Qwen3VLModel(config),
-        lambda model: [*model.language_model.layers, *model.visual.blocks],
-        sources=sources_with_tower(plan, "Qwen3-VL"),
-        ignorable=["lm_head.weight", f"{prefix}lm_head.weight"],
-    )
+    return load_with_tower(plan, tokenizer, lambda: Qwen3VLModel(config), "Qwen3-VL")
 
 
 def _config(plan: LoadPlan, tokenizer: Any) -> Qwen3VLConfig:
     """The config from shapes; what a config.json beside the file says wins."""
-    told = plan.files.config
-    if told.get("model_type") == "qwen3_vl":
+    told = told_config(plan, "qwen3_vl")
+    if told is not None:
         config = Qwen3VLConfig.from_dict(dict(told))
     else:
         config = Qwen3VLConfig(

@@ -107,17 +107,31 @@ def load_language_model(plan: LoadPlan, tokenizer: Any, build: Callable[[], Any]
     return load_encoder(plan, tokenizer, build, lambda model: model.layers, ignorable=others)
 
 
+def load_with_tower(
+    plan: LoadPlan, tokenizer: Any, build: Callable[[], Any], name: str
+) -> TextEncoder:
+    """A language model together with its vision tower; `name` is what the two are called.
+
+    Raises: ModelFileInvalid if there is no tower in the file, RunCancelled.
+    """
+    return load_encoder(
+        plan,
+        tokenizer,
+        build,
+        lambda model: [*model.language_model.layers, *model.visual.blocks],
+        sources=_sources_with_tower(plan, name),
+        ignorable=["lm_head.weight", f"{plan.identity.prefix}lm_head.weight"],
+    )
+
+
 def told_config(plan: LoadPlan, model_type: str) -> Mapping[str, Any] | None:
     """The config.json beside the weights, if it is one of this type."""
     told = plan.files.config
     return told if told.get("model_type") == model_type else None
 
 
-def sources_with_tower(plan: LoadPlan, name: str) -> dict[str, TensorSource]:
-    """Module name -> place in the file, of a language model and its vision tower; `name` is its.
-
-    Raises: ModelFileInvalid if there is no tower in the file.
-    """
+def _sources_with_tower(plan: LoadPlan, name: str) -> dict[str, TensorSource]:
+    """Module name -> place in the file, of a language model and its vision tower."""
     prefix, names = plan.identity.prefix, plan.logical.tensors
     tower = next((start for start in _TOWERS if any(n.startswith(start) for n in names)), None)
     if tower is None:

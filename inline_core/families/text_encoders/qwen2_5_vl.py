@@ -13,8 +13,8 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLModel, Qwen2VLImageProcesso
 
 from inline_core.families.text_encoders.loaded import (
     TextEncoder,
-    load_encoder,
-    sources_with_tower,
+    load_with_tower,
+    told_config,
 )
 from inline_core.families.text_encoders.qwen3 import load_tokenizer
 from inline_core.loading.stream import LoadPlan
@@ -38,21 +38,13 @@ _PIXELS: Final = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 16384}
 def load_text_encoder(plan: LoadPlan, tokenizer: Any) -> TextEncoder:
     """The model with its tower and its tokenizer.  Raises: ModelFileInvalid, RunCancelled."""
     config = vision_language_config(plan, tokenizer)
-    prefix = plan.identity.prefix
-    return load_encoder(
-        plan,
-        tokenizer,
-        lambda: Qwen2_5_VLModel(config),
-        lambda model: [*model.language_model.layers, *model.visual.blocks],
-        sources=sources_with_tower(plan, "Qwen2.5-VL"),
-        ignorable=["lm_head.weight", f"{prefix}lm_head.weight"],
-    )
+    return load_with_tower(plan, tokenizer, lambda: Qwen2_5_VLModel(config), "Qwen2.5-VL")
 
 
 def vision_language_config(plan: LoadPlan, tokenizer: Any) -> Qwen2_5_VLConfig:
     """The config from shapes; what a config.json beside the file says wins."""
-    told = plan.files.config
-    if told.get("model_type") == "qwen2_5_vl":
+    told = told_config(plan, "qwen2_5_vl")
+    if told is not None:
         config = Qwen2_5_VLConfig.from_dict(dict(told))
     else:
         text = dict(plan.identity.config["text_config"])
