@@ -18,7 +18,7 @@ from inline_core.engine.plan import Plan, make_plan
 from inline_core.engine.progress import ProgressBoard
 from inline_core.engine.saving import TakeSaver, TakeSource
 from inline_core.engine.take_files import values_of
-from inline_core.engine.wiring import wired
+from inline_core.engine.wiring import wired, wired_params
 from inline_core.errors import DiskFull, InlineError, NodeFailed, OutOfMemory, RunCancelled
 from inline_core.graph.fingerprint import ContentStamps
 from inline_core.graph.model import Edge, Node
@@ -83,8 +83,8 @@ class Executor:
 
         Raises: RunCancelled, or an `InlineError` with the node's id.
         """
-        target, body = self._shop.queries.body(run_id)
-        plan = make_plan(body, target, self._shop.specs, self._shop.stamps, self._existing_takes)
+        body = self._shop.queries.body(run_id)
+        plan = make_plan(body, self._shop.specs, self._shop.stamps, self._existing_takes)
         walk = _Walk(run_id, token, plan, body.priority, readers=dict(plan.readers))
         for node_id in plan.order:
             token.check()
@@ -126,9 +126,9 @@ class Executor:
         if heavy:
             self._flush(walk, started=node_id)
         context = self._context(walk, node_id)
-        inputs = self._inputs(walk, node, spec)
-        outputs = self._call(walk, node, spec, context, inputs)
-        takes = self._save(walk, node, context, outputs)
+        inputs, params = self._arriving(walk, node, spec)
+        outputs = self._call(walk, node, spec, context, (inputs, params))
+        takes = self._save(walk, node, params, context, outputs)
         if context.warnings:
             notes = [{"nodeId": node_id, "message": text} for text in context.warnings]
             self._shop.journal.warn(walk.run_id, notes)
@@ -162,12 +162,20 @@ class Executor:
             priority=walk.priority,
         )
 
-    def _inputs(self, walk: _Walk, node: Node, spec: NodeSpec) -> dict[str, Any]:
-        values = wired(node, spec, lambda edge: self._value(walk, edge))
+    def _arriving(
+        self, walk: _Walk, node: Node, spec: NodeSpec
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The values of a node's ports and of its params."""
+
+        def value_of(edge: Edge) -> Any:
+            return self._value(walk, edge)
+
+        values = wired(node, spec, value_of)
+        params = {**walk.plan.params[node.id], **wired_params(node, spec, value_of)}
         for edges in node.inputs.values():
             for edge in edges:
                 self._read(walk, edge.source)
-        return values
+        return values, params
 
     def _value(self, walk: _Walk, edge: Edge) -> Any:
         outputs = walk.values.get(edge.source)
@@ -204,11 +212,11 @@ class Executor:
         node: Node,
         spec: NodeSpec,
         context: RunContext,
-        inputs: Mapping[str, Any],
+        arriving: tuple[Mapping[str, Any], Mapping[str, Any]],
     ) -> Mapping[str, Any]:
         """The node-call border: whatever a node raises becomes an error that names it."""
         try:
-            return spec.run(context, inputs, walk.plan.params[node.id])
+            return spec.run(context, *arriving)
         except InlineError as error:
             error.node_id = error.node_id or node.id
             raise
@@ -227,14 +235,17 @@ class Executor:
             raise NodeFailed(message, node_id=node.id) from error
 
     def _save(
-        self, walk: _Walk, node: Node, context: RunContext, outputs: Mapping[str, Any]
+        self,
+        walk: _Walk,
+        node: Node,
+        params: Mapping[str, Any],
+        context: RunContext,
+        outputs: Mapping[str, Any],
     ) -> tuple[Take, ...]:
         if not walk.plan.makes_takes(node.id):
             return ()
         context.progress("save", 0.97, "Saving")
-        params = {
-            key: value for key, value in walk.plan.params[node.id].items() if value is not None
-        }
+        params = {key: value for key, value in params.items() if value is not None}
         try:
             for note in self._shop.saver.notes(outputs):
                 context.warn(note)

@@ -25,7 +25,8 @@ class Plan:
 
     `reused` holds the takes of nodes that were made before; `needed` are the nodes whose outputs
     somebody reads; a node that is neither reused nor needed is skipped, since only reused nodes
-    would have read it.  `inner` nodes make pictures that are only selected from: no takes.
+    would have read it.  `inner` nodes make pictures that are only selected from, or are marked not
+    to be kept: no takes.
     """
 
     graph: Graph
@@ -46,7 +47,6 @@ class Plan:
 
 def make_plan(
     body: RunBody,
-    target: str,
     specs: Mapping[str, NodeSpec],
     stamps: ContentStamps,
     cached_takes: CachedTakes,
@@ -64,8 +64,8 @@ def make_plan(
         ]
         found = cached_takes([keys[node_id] for node_id in makers])
         reused = {node_id: found[keys[node_id]] for node_id in makers if keys[node_id] in found}
-    needed, readers = _needed(graph, body.order, target, reused)
-    inner = _inner(graph, body.order, target, specs)
+    needed, readers = _needed(graph, body, reused)
+    inner = _inner(graph, body, specs)
     return Plan(graph, body.order, specs, body.params, keys, reused, needed, readers, inner)
 
 
@@ -92,12 +92,12 @@ def _asked_for_more(
 
 
 def _needed(
-    graph: Graph, order: tuple[str, ...], target: str, reused: Mapping[str, tuple[Take, ...]]
+    graph: Graph, body: RunBody, reused: Mapping[str, tuple[Take, ...]]
 ) -> tuple[frozenset[str], Mapping[str, int]]:
-    """Walk from the target up; stop at nodes whose takes exist already."""
-    needed = {target}
+    """Walk from the targets up; stop at nodes whose takes exist already."""
+    needed = set(body.targets)
     readers: dict[str, int] = {}
-    for node_id in reversed(order):
+    for node_id in reversed(body.order):
         if node_id not in needed or node_id in reused:
             continue
         for edges in graph.by_id[node_id].inputs.values():
@@ -108,13 +108,14 @@ def _needed(
 
 
 def _inner(
-    graph: Graph, order: tuple[str, ...], target: str, specs: Mapping[str, NodeSpec]
+    graph: Graph, body: RunBody, specs: Mapping[str, NodeSpec]
 ) -> frozenset[str]:
-    """Nodes all of whose readers select from what they make; never the target."""
-    selected: set[str] = set()
-    used: set[str] = {target}
-    for node_id in order:
+    """Nodes all of whose readers select from what they make, or not to be kept; never a target."""
+    selected = {node_id for node_id in body.order if not graph.by_id[node_id].keep}
+    used: set[str] = set()
+    for node_id in body.order:
         node = graph.by_id[node_id]
         readers = selected if specs[node.type].selects else used
         readers.update(edge.source for edges in node.inputs.values() for edge in edges)
-    return frozenset(selected - used)
+    shown = {node_id for node_id in used if graph.by_id[node_id].keep} | set(body.targets)
+    return frozenset(selected - shown)

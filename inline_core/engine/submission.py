@@ -34,7 +34,7 @@ def effective_params(
         spec = specs[checked.graph.by_id[node_id].type]
         values = _with_defaults(checked, checked.graph.by_id[node_id], spec, specs, variants)
         for param in spec.params:
-            if param.widget == "seed":
+            if param.widget == "seed" and values[param.key] is not None:
                 if values[param.key] < 0:
                     values[param.key] = secrets.randbelow(_RANDOM_SEED_LIMIT)
                 seeds[node_id] = values[param.key]
@@ -57,8 +57,11 @@ def _with_defaults(
         name = _model_name(checked, node, given, specs)
         from_variant = variants.variant_defaults(spec.family, name)
     values: dict[str, Any] = {}
+    wired = {key for key in spec.wired_params(node.inputs) if node.inputs[key]}
     for param in spec.params:
-        if param.key in given:
+        if param.key in wired:
+            values[param.key] = None  # an edge gives it
+        elif param.key in given:
             values[param.key] = given[param.key]
         elif param.variant_default is not None and param.variant_default in from_variant:
             values[param.key] = from_variant[param.variant_default]

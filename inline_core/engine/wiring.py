@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from inline_core.errors import InvalidParam
 from inline_core.graph.model import Edge, Node
+from inline_core.graph.params import ParamRefused, wired_value
 from inline_core.graph.spec import NodeSpec
 from inline_core.media.values import Clip, Image, ImageBatch, Waveform
 
@@ -22,6 +24,24 @@ def wired(node: Node, spec: NodeSpec, value_of: Callable[[Edge], Any]) -> dict[s
             values[port.id] = [part for value in found for part in (images_of(value) or (value,))]
         else:
             values[port.id] = found[0]
+    return values
+
+
+def wired_params(node: Node, spec: NodeSpec, value_of: Callable[[Edge], Any]) -> dict[str, Any]:
+    """Key -> value of every param that an edge leads to.
+
+    Raises: InvalidParam for a value that the param does not take.
+    """
+    values: dict[str, Any] = {}
+    for key in spec.wired_params(node.inputs):
+        param = spec.param(key)
+        if param is None or not node.inputs[key]:
+            continue
+        try:
+            values[key] = wired_value(param, value_of(node.inputs[key][0]))
+        except ParamRefused as refused:
+            message = f"What is wired to {key!r} {refused.reason}."
+            raise InvalidParam(message, param=key, node_id=node.id) from refused
     return values
 
 

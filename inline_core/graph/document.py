@@ -75,7 +75,12 @@ def _read_node(row: object, problems: list[GraphProblem]) -> Node | None:
     edges = {
         port: _read_edges(node_id, port, value, problems) for port, value in (inputs or {}).items()
     }
-    return Node(node_id, node_type, dict(params or {}), edges)
+    keep = row.get("keep", True)
+    if not isinstance(keep, bool):
+        message = "Node 'keep' must be true or false."
+        problems.append(GraphProblem("keep_not_boolean", message, node_id=node_id))
+        keep = True
+    return Node(node_id, node_type, dict(params or {}), edges, keep)
 
 
 def _read_edges(
@@ -127,6 +132,7 @@ def graph_hash(document: object, targets: tuple[str, ...]) -> str:
                     port: [[edge.source, edge.output] for edge in edges]
                     for port, edges in node.inputs.items()
                 },
+                *([] if node.keep else ["not kept"]),
             ]
             for node in graph.nodes
         ],

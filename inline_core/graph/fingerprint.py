@@ -36,9 +36,9 @@ def fingerprints(
             "params": params[node_id],
             "stamps": stamps(node, spec, params[node_id]),
             "inputs": [
-                [port.id, [[known[edge.source], edge.output] for edge in node.inputs[port.id]]]
-                for port in spec.inputs
-                if node.inputs.get(port.id)
+                [name, [[known[edge.source], edge.output] for edge in node.inputs[name]]]
+                for name in (*(port.id for port in spec.inputs), *spec.wired_params(node.inputs))
+                if node.inputs.get(name)
             ],
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=str)

@@ -17,12 +17,16 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node as the client wrote it; edges of a port are in the client's order."""
+    """One node as the client wrote it; edges of a port are in the client's order.
+
+    What a node makes is kept as takes, unless `keep` is false and it is no target.
+    """
 
     id: str
     type: str
     params: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict)
+    keep: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,27 @@ def convert(spec: ParamSpec, value: object, options: OptionSource) -> Any:
     return value
 
 
+def wired_value(spec: ParamSpec, value: object) -> Any:
+    """A value that was wired into a param, as the node takes it.
+
+    A boolean is 0 or 1 where a number is wanted, and a number a boolean (0: false).  Which files
+    there are is for the node to say.
+    Raises: ParamRefused.
+    """
+    if spec.widget == "boolean" and isinstance(value, int | float):
+        return bool(value)
+    if spec.widget in {"number", "seed"} and isinstance(value, bool):
+        value = int(value)
+    if spec.widget in {"text", "textarea"} and isinstance(value, bool):
+        return str(value)
+    if spec.options_from is not None and isinstance(value, str):
+        return value
+    converted = convert(spec, value, lambda _: ())
+    if spec.widget == "seed" and converted < 0:
+        raise _type_error("0 or more where it is wired", value)
+    return converted
+
+
 def _type_error(wanted: str, value: object) -> ParamRefused:
     return ParamRefused("param_wrong_type", f"must be {wanted}, got {shown_value(value)}")
 

@@ -1,12 +1,22 @@
-"""The kinds of value that travel along edges, and which kind may be wired into which."""
+"""The kinds of value that travel along edges, and which kind may be wired into which.
+
+An edge ends at an input port, or at a param: then its value stands in for the one that was set.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from inline_core.graph.spec import ParamSpec
 
 
 class PortKind(StrEnum):
-    """All kinds of the contract, and `sigmas` and `controlnet`.
+    """All kinds of the contract, and ours.
+
+    Those are `sigmas`, `controlnet`, the values that params take (`number`, `boolean`), and `any`,
+    which goes with everything.
 
     A kind that ends in `[]` takes a list of edges.
     """
@@ -31,6 +41,9 @@ class PortKind(StrEnum):
     PAYLOADS = "payload[]"
     DATASET = "dataset"
     METRICS = "metrics"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    ANY = "any"
 
     @property
     def is_list(self) -> bool:
@@ -43,10 +56,35 @@ _COERCIONS = frozenset(
         (PortKind.IMAGE, PortKind.IMAGES),
         (PortKind.PAYLOAD, PortKind.PAYLOADS),
         (PortKind.IMAGE, PortKind.CONTROL),
+        (PortKind.NUMBER, PortKind.BOOLEAN),
+        (PortKind.BOOLEAN, PortKind.NUMBER),
     }
 )
 
 
 def accepts(target: PortKind, source: PortKind) -> bool:
     """Say whether a value of kind `source` may be wired into a port of kind `target`."""
+    if PortKind.ANY in {target, source}:
+        return True
     return source is target or (source, target) in _COERCIONS
+
+
+def kind_of_param(param: ParamSpec) -> PortKind | None:
+    """The kind of value that may be wired into a param; None if it can only be set.
+
+    Numbers into a text are written out.
+    """
+    if param.widget in {"number", "seed"}:
+        return PortKind.NUMBER
+    if param.widget == "boolean":
+        return PortKind.BOOLEAN
+    return None if param.widget == "asset" else PortKind.TEXT
+
+
+def param_accepts(param: ParamSpec, source: PortKind) -> bool:
+    """Say whether a value of kind `source` may be wired into a param."""
+    kind = kind_of_param(param)
+    if kind is None:
+        return False
+    written = kind is PortKind.TEXT and param.widget != "select"
+    return accepts(kind, source) or (written and source in {PortKind.NUMBER, PortKind.BOOLEAN})

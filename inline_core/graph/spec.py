@@ -105,6 +105,12 @@ class NodeSpec:
         """The output port `port_id`, or None if this type has none of that name."""
         return self._outputs_by_id.get(port_id)
 
+    def wired_params(self, inputs: Mapping[str, Any]) -> tuple[str, ...]:
+        """The keys of `inputs` that are params, not ports: an edge gives their value."""
+        return tuple(
+            key for key in inputs if key in self._params_by_key and key not in self._inputs_by_id
+        )
+
     def param(self, key: str) -> ParamSpec | None:
         """The param `key`, or None if this type has none of that name."""
         return self._params_by_key.get(key)

@@ -11,8 +11,8 @@ from inline_core.graph.document import read_graph
 from inline_core.graph.model import Edge, Graph, Node
 from inline_core.graph.order import cycles, execution_order
 from inline_core.graph.params import OptionSource, ParamRefused, convert
-from inline_core.graph.ports import accepts
-from inline_core.graph.spec import NodeSpec, PortSpec
+from inline_core.graph.ports import accepts, kind_of_param, param_accepts
+from inline_core.graph.spec import NodeSpec, ParamSpec, PortSpec
 
 _SHOWN_CYCLE = 12
 
@@ -79,17 +79,17 @@ def _check_inputs(
 ) -> list[GraphProblem]:
     problems: list[GraphProblem] = []
     for port_id, edges in node.inputs.items():
-        port = spec.input(port_id)
-        if port is None:
+        port = spec.input(port_id) or spec.param(port_id)
+        if port is None or (isinstance(port, ParamSpec) and kind_of_param(port) is None):
             names = ", ".join(known.id for known in spec.inputs) or "none"
             message = f"{node.type!r} has no input port {port_id!r} (it has: {names})."
             problems.append(GraphProblem("unknown_input_port", message, node.id, port_id))
             continue
-        if len(edges) > 1 and not port.kind.is_list:
+        if len(edges) > 1 and (isinstance(port, ParamSpec) or not port.kind.is_list):
             message = f"Input {port_id!r} takes a single edge."
             problems.append(GraphProblem("too_many_edges", message, node.id, port_id))
         for edge in edges:
-            problem = _check_edge(graph, node, port, edge, specs)
+            problem = _check_edge(graph, node, port_id, port, edge, specs)
             if problem is not None:
                 problems.append(problem)
     for port in spec.inputs:
@@ -100,13 +100,18 @@ def _check_inputs(
 
 
 def _check_edge(
-    graph: Graph, node: Node, port: PortSpec, edge: Edge, specs: Mapping[str, NodeSpec]
+    graph: Graph,
+    node: Node,
+    name: str,
+    port: PortSpec | ParamSpec,
+    edge: Edge,
+    specs: Mapping[str, NodeSpec],
 ) -> GraphProblem | None:
     source = graph.by_id.get(edge.source)
     if source is None:
         # The id that is missing is what the client must find, so the problem names it.
         message = f"No node with id {edge.source!r}."
-        return GraphProblem("unknown_source_node", message, edge.source, port.id)
+        return GraphProblem("unknown_source_node", message, edge.source, name)
     source_spec = specs.get(source.type)
     if source_spec is None:
         return None
@@ -114,10 +119,15 @@ def _check_edge(
     if output is None:
         names = ", ".join(known.id for known in source_spec.outputs) or "none"
         message = f"{source.type!r} has no output port {edge.output!r} (it has: {names})."
-        return GraphProblem("unknown_output_port", message, node.id, port.id)
-    if not accepts(port.kind, output.kind):
-        message = f"Cannot wire {output.kind.value} into {port.kind.value} at {node.id}.{port.id}."
-        return GraphProblem("kind_mismatch", message, node.id, port.id)
+        return GraphProblem("unknown_output_port", message, node.id, name)
+    if isinstance(port, ParamSpec):
+        fits, kind = param_accepts(port, output.kind), kind_of_param(port)
+    else:
+        fits, kind = accepts(port.kind, output.kind), port.kind
+    if not fits:
+        wanted = kind.value if kind is not None else "a param that can only be set"
+        message = f"Cannot wire {output.kind.value} into {wanted} at {node.id}.{name}."
+        return GraphProblem("kind_mismatch", message, node.id, name)
     return None
 
 
@@ -141,7 +151,7 @@ def _check_params(
                 GraphProblem("unknown_param", message, node.id, param=key, severity=severity)
             )
             continue
-        if value is None:
+        if value is None or (node.inputs.get(key) and spec.input(key) is None):
             continue
         try:
             values[key] = convert(param, value, options)

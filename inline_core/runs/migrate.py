@@ -10,7 +10,7 @@ from sqlalchemy import Engine, inspect, text
 
 from inline_core.errors import Conflict
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision in `migrations/versions`; a test compares them.
 
 Known without alembic, so that a start with nothing to migrate need not import it.

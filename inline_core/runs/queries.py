@@ -80,14 +80,14 @@ class Queries:
         """Everything about a run, with the `seq` it is true for.  Raises: NotFound."""
         return self._database.read(lambda connection: _run_view(connection, run_id))
 
-    def body(self, run_id: str) -> tuple[str, RunBody]:
-        """The target of a run, and what the engine executes.  Raises: NotFound."""
+    def body(self, run_id: str) -> RunBody:
+        """What the engine executes.  Raises: NotFound."""
 
-        def work(connection: Connection) -> tuple[str, RunBody]:
+        def work(connection: Connection) -> RunBody:
             row = connection.execute(_RUN, {"run_id": run_id}).mappings().first()
             if row is None:
                 raise _no_run(run_id)
-            return str(row["target"]), body_from(row)
+            return body_from(row)
 
         return self._database.read(work)
 

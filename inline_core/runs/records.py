@@ -33,6 +33,7 @@ class NewRun:
 
     `order` lists the node ids of the closure in execution order; `params` are the effective params
     of each of them (defaults and seeds resolved), so that a recovered run does exactly the same.
+    `targets` are all that were asked for, where that is more than the one `target`.
     """
 
     graph: Mapping[str, Any]
@@ -48,6 +49,7 @@ class NewRun:
     force: bool = False
     warnings: tuple[Mapping[str, Any], ...] = ()
     retry_of: str | None = None
+    targets: tuple[str, ...] = ()
     id: str = field(default_factory=new_run_id)
 
 
@@ -94,6 +96,7 @@ class RunBody:
     seeds: Mapping[str, int]
     force: bool
     priority: int = 0
+    targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

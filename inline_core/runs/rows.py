@@ -52,6 +52,7 @@ def run_values(new: NewRun, position: int, at_ms: int) -> dict[str, Any]:
         "client_run_id": new.client_run_id,
         "status": RunStatus.QUEUED.value,
         "target": new.target,
+        "targets": list(new.targets) or None,
         "graph": new.graph,
         "graph_hash": new.graph_hash,
         "node_order": list(new.order),
@@ -110,6 +111,7 @@ def body_from(row: RowMapping) -> RunBody:
         seeds=row["seeds"],
         force=bool(row["force"]),
         priority=int(row["priority"]),
+        targets=tuple(row["targets"] or (row["target"],)),
     )
 
 

@@ -46,6 +46,7 @@ runs = Table(
     Column("created_at_ms", BigInteger, nullable=False),
     Column("started_at_ms", BigInteger),
     Column("finished_at_ms", BigInteger),
+    Column("targets", JSON(none_as_null=True)),
     Index("ix_runs_queue", "status", "priority", "position"),
     Index("ix_runs_position", "position"),
     Index("ix_runs_finished", "finished_at_ms"),

@@ -49,7 +49,12 @@ class NodeModel(BaseModel):
     id: str = Field(min_length=1)
     type: str
     params: dict[str, Any] | None = None
-    inputs: dict[str, EdgeModel | list[EdgeModel]] | None = None
+    inputs: dict[str, EdgeModel | list[EdgeModel]] | None = Field(
+        None, description="Port or param -> the edge, or edges, that lead to it."
+    )
+    keep: bool = Field(
+        default=True, description="False: what it makes is no take, unless it is a target."
+    )
 
 
 class GraphModel(Wire):
@@ -70,6 +75,7 @@ class ValidateRequest(Wire):
 
     graph: GraphModel
     target: str | None = None
+    targets: list[str] | None = None
     strict: bool = False
 
 
@@ -77,7 +83,10 @@ class RunRequest(Wire):
     """A graph to run."""
 
     graph: GraphModel
-    target: str
+    target: str | None = Field(None, description="The node whose result is wanted.")
+    targets: list[str] | None = Field(
+        None, description="In place of `target`: several nodes, made in one run."
+    )
     client_run_id: str | int | None = Field(
         None, description="Makes the submission idempotent: the same id gives the same run."
     )
@@ -208,6 +217,7 @@ class RunHeadModel(Wire):
 class RunModel(RunHeadModel):
     """A whole run."""
 
+    targets: list[str]
     nodes: dict[str, RunNodeModel]
     takes: list[TakeModel]
     seeds: dict[str, int]

@@ -50,18 +50,39 @@ def _is_quick(document: Any, specs: Mapping[str, NodeSpec]) -> bool:
 
 
 def checked_graph(services: Services, document: Any, *, strict: bool) -> CheckedGraph:
-    """Check the `graph` and `target` of a request.  Raises: InvalidRequest, InvalidGraph."""
-    target = document["target"]
-    return _checked(services, document, () if target is None else (target,), strict=strict)
+    """Check the `graph` of a request, and its `target` or `targets` if it has any.
+
+    Raises: InvalidRequest, InvalidGraph.
+    """
+    return _checked(services, document, targets_of(document), strict=strict)
+
+
+def targets_of(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The `targets` of a body, or its one `target`; none if it names none.
+
+    Raises: InvalidRequest.
+    """
+    target, targets = document.get("target"), document.get("targets")
+    if targets is None:
+        if target is None:
+            return ()
+        if not isinstance(target, str) or not target:
+            message = "'target' must be the id of a node."
+            raise InvalidRequest(message)
+        return (target,)
+    valid = isinstance(targets, list) and all(isinstance(name, str) and name for name in targets)
+    if not valid or not targets:
+        message = "'targets' must be a list of one or more node ids."
+        raise InvalidRequest(message)
+    if target is not None and target not in targets:
+        message = "'target' and 'targets' name different nodes: give only 'targets'."
+        raise InvalidRequest(message)
+    return tuple(dict.fromkeys(targets))
 
 
 def wholly_checked(services: Services, document: Mapping[str, Any]) -> CheckedGraph:
     """The same with every node as a target, if none is named."""
-    target = document.get("target")
-    if target is not None:
-        if not isinstance(target, str) or not target:
-            message = "'target' must be the id of a node, or absent for the whole graph."
-            raise InvalidRequest(message)
+    if targets_of(document):
         return checked_graph(services, document, strict=False)
     graph, _ = read_graph(document.get("graph"))
     return _checked(services, document, tuple(graph.by_id), strict=False)
@@ -92,8 +113,8 @@ def _checked(
 def new_run(services: Services, document: Any, **changes: Any) -> NewRun:
     """A run from a request body.  Raises: InvalidRequest, InvalidGraph."""
     require_object(document)
-    target = document.get("target")
-    if not isinstance(target, str) or not target:
+    targets = targets_of(document) if document.get("target") != "" else ()
+    if not targets:
         message = "'target' is required."
         raise InvalidRequest(message)
     strict, force = flag(document, "strict"), flag(document, "force")
@@ -103,8 +124,9 @@ def new_run(services: Services, document: Any, **changes: Any) -> NewRun:
     graph = document["graph"]
     return NewRun(
         graph=graph,
-        graph_hash=graph_hash(graph, (target,)),
-        target=target,
+        graph_hash=graph_hash(graph, targets),
+        target=targets[0],
+        targets=targets if len(targets) > 1 else (),
         order=checked.order,
         params=params,
         seeds=seeds,

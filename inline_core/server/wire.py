@@ -184,6 +184,7 @@ def run_json(view: RunView, slots: Mapping[str, NodeProgress]) -> dict[str, Any]
         "runId": head.id,
         "status": head.status.value,
         "target": head.target,
+        "targets": list(view.body.targets),
         "fraction": 1.0 if head.status is RunStatus.DONE else fraction,
         "nodes": nodes,
         "takes": [take_json(take) for take in view.takes],

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
 
-from inline_core.errors import InvalidRequest
 from inline_core.runs.journal import Submitted
 from inline_core.runs.queries import RunFilter
 from inline_core.runs.records import NewRun, new_run_id
@@ -136,14 +135,8 @@ async def validate_graph(request: Request, services: ServicesOf) -> JSONResponse
     """Check a graph without running it; 422 lists every problem."""
     document = await read_json(request, services.settings.max_body_mb * MIB)
     require_object(document)
-    target = document.get("target")
-    if target is not None and not isinstance(target, str):
-        message = "'target' must be a node id."
-        raise InvalidRequest(message)
     strict = flag(document, "strict")
-    checked = await asyncio.to_thread(
-        checked_graph, services, {**document, "target": target}, strict=strict
-    )
+    checked = await asyncio.to_thread(checked_graph, services, document, strict=strict)
     warnings = [problem_json(problem) for problem in checked.warnings]
     return JSONResponse({"ok": True, "order": list(checked.order), "warnings": warnings})
 
@@ -215,6 +208,7 @@ def retry_run(run_id: RunId, services: ServicesOf) -> JSONResponse:
         graph=view.body.graph,
         graph_hash=services.queries.graph_hash(run_id),
         target=view.head.target,
+        targets=view.body.targets,
         order=view.body.order,
         params=view.body.params,
         seeds=view.body.seeds,
