@@ -1,8 +1,7 @@
 """Write the node table of the ComfyUI importer: `python scripts/make_comfyui_table.py TABLE.json`.
 
-TABLE.json lists facts of node types (name -> required, optional).  Only what the importer reads is
-kept: order, types, defaults, and the marks that decide which widgets a node saves.  The result has
-the form of ComfyUI's `/object_info`.
+TABLE.json lists facts of node types (name -> required, optional, outputs, ...).  The result has the
+form of ComfyUI's `/object_info`; lists of files are left out, as they are those of a machine.
 """
 
 from __future__ import annotations
@@ -21,6 +20,13 @@ from inline_core.importers.comfyui.node_table import DYNAMIC_COMBO, owns_widget 
 TARGET = ROOT / "inline_core" / "importers" / "comfyui" / "node_table.json"
 _KEPT = (
     "default",
+    "min",
+    "max",
+    "step",
+    "multiline",
+    "advanced",
+    "lazy",
+    "template",
     "control_after_generate",
     "image_upload",
     "video_upload",
@@ -35,7 +41,12 @@ _KEPT = (
 
 def compact(nodes: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of all node types whose inputs are known."""
-    return {name: {"input": _groups(entry)} for name, entry in nodes.items() if "required" in entry}
+    return {name: _entry(entry) for name, entry in nodes.items() if "required" in entry}
+
+
+def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("outputs", "hidden", "output_node", "is_input_list", "module")
+    return {"input": _groups(entry)} | {key: entry[key] for key in kept if entry.get(key)}
 
 
 def _groups(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,8 +66,8 @@ def _input(facts: Mapping[str, Any]) -> list[Any]:
         options["options"] = [
             {"key": choice["key"], "inputs": _groups(choice["inputs"])} for choice in choices
         ]
-    elif isinstance(choices, list) and choices and "default" not in options:
-        options["default"] = choices[0]
+    elif isinstance(choices, list) and choices:
+        options["options"] = choices
     if owns_widget(kind, options) != facts["widget"]:
         options["widget"] = facts["widget"]
     return [kind, options] if options else [kind]

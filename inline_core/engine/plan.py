@@ -107,9 +107,7 @@ def _needed(
     return frozenset(needed), readers
 
 
-def _inner(
-    graph: Graph, body: RunBody, specs: Mapping[str, NodeSpec]
-) -> frozenset[str]:
+def _inner(graph: Graph, body: RunBody, specs: Mapping[str, NodeSpec]) -> frozenset[str]:
     """Nodes all of whose readers select from what they make, or not to be kept; never a target."""
     selected = {node_id for node_id in body.order if not graph.by_id[node_id].keep}
     used: set[str] = set()

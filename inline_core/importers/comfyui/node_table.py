@@ -49,11 +49,15 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClassSpec:
-    """The declared inputs of one node type, in widget order."""
+    """The declared inputs of one node type, in widget order.
+
+    `output_node` says that it is run for its effect (it saves or shows something).
+    """
 
     class_type: str
     inputs: tuple[InputSpec, ...]
     by_name: Mapping[str, InputSpec]
+    output_node: bool = False
 
 
 class NodeTable:
@@ -109,7 +113,8 @@ def _class_spec(class_type: str, entry: Any) -> ClassSpec | None:
     if not isinstance(declared, Mapping):
         return None
     inputs = tuple(_inputs(declared, entry.get("input_order"), 0))
-    return ClassSpec(class_type, inputs, {spec.name: spec for spec in inputs})
+    by_name = {spec.name: spec for spec in inputs}
+    return ClassSpec(class_type, inputs, by_name, entry.get("output_node") is True)
 
 
 def _inputs(declared: Mapping[str, Any], order: Any, depth: int) -> Iterator[InputSpec]:

@@ -1,0 +1,10 @@
+"""Nodes that belong to one model family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from inline_core.importers.comfyui.mapping.step import Entry
+
+ENTRIES: Final[Mapping[str, Entry]] = {}

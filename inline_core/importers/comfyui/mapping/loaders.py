@@ -1,0 +1,10 @@
+"""Nodes that name files: models, encoders, VAEs, adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from inline_core.importers.comfyui.mapping.step import Entry
+
+ENTRIES: Final[Mapping[str, Entry]] = {}
