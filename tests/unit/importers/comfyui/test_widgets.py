@@ -211,12 +211,28 @@ def test_the_shipped_table_is_read_whole() -> None:
 def test_the_script_keeps_what_decides_over_widgets() -> None:
     combo = {"type": "COMBO", "options": ["a", "b"], "widget": True, "advanced": True}
     odd = {"type": "LOAD_3D", "widget": True}
-    facts = {"N": {"required": {"x": combo, "y": odd}, "optional": {}}, "Unknown": {"templates": 1}}
+    files = {"type": "COMBO", "options": "FILES", "widget": True}
+    outputs = [["MODEL", "MODEL", False]]
+    facts = {
+        "N": {
+            "required": {"x": combo, "y": odd, "z": files},
+            "optional": {},
+            "outputs": outputs,
+            "output_node": False,
+            "templates": 3,
+        },
+        "Unknown": {"templates": 1},
+    }
     assert compact(facts) == {
         "N": {
             "input": {
-                "required": {"x": ["COMBO", {"default": "a"}], "y": ["LOAD_3D", {"widget": True}]}
-            }
+                "required": {
+                    "x": ["COMBO", {"advanced": True, "options": ["a", "b"]}],
+                    "y": ["LOAD_3D", {"widget": True}],
+                    "z": ["COMBO"],
+                }
+            },
+            "outputs": outputs,
         }
     }
 
