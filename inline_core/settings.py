@@ -27,12 +27,16 @@ class Settings(BaseSettings):
     port: int = Field(8848, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     root_path: str = Field("", description="URL prefix when served below a path by a proxy.")
     data_dir: Path = Field(Path(".inline"), description="Database, takes, assets, logs, lock file.")
+    input_dir: Path | None = Field(
+        None, description="Files that workflows read by name; unset: `input` in the data folder."
+    )
     models_dir: Path = Field(Path("models"), description="Writable models folder.")
     extra_models_dirs: Annotated[list[Path], NoDecode] = Field(
         default_factory=list, description="More models folders, read-only (path-list syntax)."
     )
     demo_model: bool = Field(True, description="Offer the small bundled demo model.")
     frontend_root: Path | None = Field(None, description="A built web front end to serve at /.")
+    comfyui_api: bool = Field(True, description="Serve the routes that clients of ComfyUI use.")
     log_level: str = Field("info", description="debug, info, warning or error.")
     log_json: bool = Field(False, description="Write logs as JSON lines.")
 
@@ -106,6 +110,11 @@ class Settings(BaseSettings):
     def database_path(self) -> Path:
         """The run database."""
         return self.data_dir / "runs.db"
+
+    @property
+    def input_folder(self) -> Path:
+        """Where files lie that workflows read by name."""
+        return self.input_dir or self.data_dir / "input"
 
     @property
     def takes_dir(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -19,11 +19,35 @@ from inline_core.takes.files import ContentFiles, confined, sha256_of
 
 _ALPHA = 3
 _ASSET_ID = re.compile(r"sha256-([0-9a-f]{64})")
+_KEY_OF_REF = {"asset": "id", "take": "id", "path": "path", "input": "name"}
 _LUMA = np.array([0.2126, 0.7152, 0.0722])  # Rec. 709
 
 
+def input_file(folder: Path | None, name: str) -> Path:
+    """Where a file of the input folder lies; `name` may have subfolders in it.
+
+    Raises: NotFound if it is not there; Forbidden if the name leads out of the folder.
+    """
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    if "\0" in name or ".." in parts or ":" in name or (parts and parts[0] == "/"):
+        message = f"{name!r} is not a name inside the input folder."
+        raise Forbidden(message)
+    path = confined(folder, folder.joinpath(*parts)) if folder is not None else None
+    if path is None or not path.is_file():
+        message = (
+            f"The input folder has no file {name!r}. Upload it, or put it there "
+            "(setting INLINE_INPUT_DIR)."
+        )
+        raise NotFound(message)
+    return path
+
+
 class MediaAccess:
-    """Resolves asset references: `{"ref": "asset"|"take", "id": ...}` or `{"ref": "path", ...}`."""
+    """Resolves asset references.
+
+    They are `{"ref": "asset"|"take", "id": ...}`, `{"ref": "path", "path": ...}` for files below an
+    allowed root, and `{"ref": "input", "name": ...}` for files of the input folder.
+    """
 
     def __init__(
         self,
@@ -32,12 +56,14 @@ class MediaAccess:
         takes: ContentFiles,
         allowed_roots: tuple[Path, ...],
         max_pixels: int,
+        input_dir: Path | None = None,
     ) -> None:
         self._queries = queries
         self._assets = assets
         self._takes = takes
         self._allowed_roots = allowed_roots
         self._max_pixels = max_pixels
+        self._input_dir = input_dir
         self._hashes: dict[tuple[str, int, int], str] = {}
         self._lock = threading.Lock()
 
@@ -102,14 +128,14 @@ class MediaAccess:
 
     def _resolve(self, reference: object, kind: str) -> tuple[Path, str]:
         ref = reference.get("ref") if isinstance(reference, Mapping) else None
-        key = reference.get("path" if ref == "path" else "id") if ref else None  # type: ignore[attr-defined]
-        known = isinstance(ref, str) and ref in {"asset", "take", "path"}
+        known = isinstance(ref, str) and ref in _KEY_OF_REF
+        key = reference.get(_KEY_OF_REF[ref]) if known else None  # type: ignore[attr-defined,index]
         if not known or not isinstance(key, str) or not key:
             article = "An" if kind[0] in "aeiou" else "A"
             message = (
                 f"{article} {kind} input node needs a valid asset reference: "
-                '{"ref": "asset", "id": "sha256-..."}, {"ref": "take", "id": "take_..."} or '
-                '{"ref": "path", "path": "..."}.'
+                '{"ref": "asset", "id": "sha256-..."}, {"ref": "take", "id": "take_..."}, '
+                '{"ref": "input", "name": "..."} or {"ref": "path", "path": "..."}.'
             )
             raise InvalidAsset(message, param="asset")
         try:
@@ -117,6 +143,8 @@ class MediaAccess:
                 return self._asset(key)
             if ref == "take":
                 return self._take(key, kind)
+            if ref == "input":
+                return self._input(key)
             return self._path(key)
         except (NotFound, OutputUnavailable, Forbidden) as error:
             raise InvalidAsset(error.message, param="asset") from error
@@ -134,6 +162,10 @@ class MediaAccess:
             message = f"Take {take_id!r} is {take.kind.value}, and {kind} is needed here."
             raise InvalidAsset(message, param="asset")
         return self._takes.path(take.sha256, take.extension), take.sha256
+
+    def _input(self, name: str) -> tuple[Path, str]:
+        path = input_file(self._input_dir, name)
+        return path, self._file_hash(path)
 
     def _path(self, text: str) -> tuple[Path, str]:
         path = Path(text)

@@ -13,7 +13,7 @@ from inline_core.errors import Conflict, NotFound, OutputUnavailable
 from inline_core.runs.database import Database, Transaction
 from inline_core.runs.records import AssetRecord, now_ms
 from inline_core.runs.states import RunStatus
-from inline_core.runs.tables import assets, run_takes, runs, server_state, takes
+from inline_core.runs.tables import assets, run_tags, run_takes, runs, server_state, takes
 from inline_core.takes.take import POSTER_EXTENSION
 
 _FINAL = [status.value for status in RunStatus if status.is_final]
@@ -85,6 +85,18 @@ class Library:
                 message = f"Run {run_id!r} is {status}; cancel it first."
                 raise Conflict(message, details={"status": status})
             self._delete_runs(transaction.connection, [run_id])
+
+        return self._database.write(work)
+
+    def untag(self, tag: str, run_ids: Sequence[str] | None = None) -> Future[None]:
+        """Take `tag` off finished runs: those of `run_ids`, or all; runs and takes stay."""
+
+        def work(transaction: Transaction) -> None:
+            finished = select(runs.c.id).where(runs.c.status.in_(_FINAL))
+            chosen = [run_tags.c.tag == tag, run_tags.c.run_id.in_(finished)]
+            if run_ids is not None:
+                chosen.append(run_tags.c.run_id.in_(run_ids))
+            transaction.connection.execute(delete(run_tags).where(*chosen))
 
         return self._database.write(work)
 

@@ -104,6 +104,26 @@ class Queries:
 
         return self._database.read(work)
 
+    def run_of_client(self, client_run_id: str) -> str | None:
+        """The id of the run that was submitted with this `clientRunId`; None if none was."""
+        return self._database.read(
+            lambda connection: connection.execute(
+                select(runs.c.id).where(runs.c.client_run_id == client_run_id)
+            ).scalar_one_or_none()
+        )
+
+    def unfinished_ids(self, tag: str) -> list[str]:
+        """The ids of running and queued runs that carry `tag`, in no order."""
+
+        def work(connection: Connection) -> list[str]:
+            query = select(runs.c.id).where(
+                runs.c.status.in_([RunStatus.QUEUED.value, RunStatus.RUNNING.value]),
+                *_conditions(RunFilter(tag=tag)),
+            )
+            return list(connection.execute(query).scalars())
+
+        return self._database.read(work)
+
     def status(self, run_id: str) -> RunStatus:
         """The status of a run.  Raises: NotFound."""
 

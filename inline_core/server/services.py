@@ -164,7 +164,14 @@ def build_services(settings: Settings, specs: Mapping[str, NodeSpec] | None = No
     assets = ContentFiles(settings.assets_dir)
     library = Library(database, lambda file: takes.delete(file.sha256, file.extension))
     media_pool = ThreadPoolExecutor(_MEDIA_THREADS, thread_name_prefix="media")
-    media = MediaAccess(queries, assets, takes, _allowed_roots(settings), settings.max_pixels)
+    media = MediaAccess(
+        queries,
+        assets,
+        takes,
+        _allowed_roots(settings),
+        settings.max_pixels,
+        settings.input_folder,
+    )
     cache = ValueCache(settings.cache_mb * MIB)
     workshop = Workshop(
         specs=specs,
