@@ -22,16 +22,21 @@ from inline_core.nodes.base import Param, Port, node
 def from_batch(
     image: Image | ImageBatch,
     *,
-    index: Annotated[int, Param(min=-4096, max=4095, step=1)] = 0,
+    index: Annotated[int, Param(min=-16384, max=16384, step=1)] = 0,
     length: Annotated[int, Param(min=1, max=4096, step=1)] = 1,
+    clip: Annotated[bool, Param(label="Take what there is", advanced=True)] = False,
 ) -> Image | ImageBatch:
     """Take `length` pictures of a batch, from number `index` on (0 is the first, -1 the last).
 
-    The others are no takes, unless something else uses them.
+    The others are no takes, unless something else uses them.  With `clip` a number behind the last
+    is the last one, and fewer are taken where there are fewer.
     Raises: InvalidParam if the batch is shorter.
     """
     images = image.images if isinstance(image, ImageBatch) else (image,)
     first = index + len(images) if index < 0 else index
+    if clip:
+        first = min(max(first, 0), len(images) - 1)
+        length = min(length, len(images) - first)
     if first < 0 or first + length > len(images):
         message = (
             f"the batch has {len(images)} pictures; {length} from number {index} on "

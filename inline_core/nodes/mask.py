@@ -140,15 +140,29 @@ def join_alpha(
     output_kind="image",
 )
 def split_alpha(
-    ctx: NodeContext, image: Image | ImageBatch, *, invert: Invert = False
+    ctx: NodeContext,
+    image: Image | ImageBatch,
+    *,
+    invert: Invert = False,
+    quiet: Annotated[bool, Param(label="Opaque is fine", advanced=True)] = False,
 ) -> tuple[Image | ImageBatch, Mask]:
     """Give pictures without their alpha, and the alpha of the first as a mask.
 
-    `invert` makes the mask 255 where the picture is transparent.
+    `invert` makes the mask 255 where the picture is transparent.  A picture without alpha counts as
+    opaque, which is warned about unless `quiet` is on.
     """
-    mask = _channel(ctx, image, "alpha", invert=invert)
-    opaque = [changed(one, one.pixels[..., :RGB].copy()) for one in pictures_of(image)]
-    return as_batch(opaque), mask
+    first = pictures_of(image)[0].pixels
+    if quiet and first.shape[2] < RGBA:
+        mask = Mask(np.full(first.shape[:2], 0 if invert else 255, np.uint8))
+    else:
+        mask = _channel(ctx, image, "alpha", invert=invert)
+    return as_batch(_opaque(one) for one in pictures_of(image)), mask
+
+
+def _opaque(image: Image) -> Image:
+    if image.pixels.shape[2] < RGBA:
+        return image
+    return changed(image, image.pixels[..., :RGB].copy())
 
 
 def _channel(ctx: NodeContext, image: Image | ImageBatch, channel: str, *, invert: bool) -> Mask:

@@ -10,6 +10,7 @@ from inline_core.families.registry import FAMILIES
 from inline_core.graph.spec import NodeSpec
 from inline_core.nodes import (
     audio,
+    audio_mix,
     conditioning,
     frames,
     image,
@@ -25,9 +26,13 @@ from inline_core.nodes import (
     load,
     mask,
     mask_shape,
+    measures,
+    numbers,
+    outputs,
     patches,
     sample,
     sigmas,
+    texts,
     video,
 )
 from inline_core.nodes.base import spec_of
@@ -49,6 +54,11 @@ _BUILTIN: tuple[ModuleType, ...] = (
     mask_shape,
     video,
     audio,
+    audio_mix,
+    measures,
+    numbers,
+    texts,
+    outputs,
     load,
     conditioning,
     frames,
