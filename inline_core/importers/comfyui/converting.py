@@ -113,7 +113,7 @@ class _Conversion:
         """Convert every node after those that feed it."""
         for node_id in in_order(self._prompt):
             self._convert(node_id)
-        for node_id in self._prompt.keys() - self._reports.keys():
+        for node_id in self._prompt.keys() - self._reports.keys() - self._steps.keys():
             self._report(node_id, NodeState.UNSUPPORTED, _RING)
         targets = [name for step in self._steps.values() for name in step.targets]
         kept = _upstream(self._draft.nodes, targets)
