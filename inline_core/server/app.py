@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
+from inline_core.server.comfyui.router import add_comfyui_api
 from inline_core.server.errors import install_error_handlers
 from inline_core.server.guard import Guard, MethodRules, UnderPrefix
 from inline_core.server.routes import downloads, events, memory, queue, recipes, runs, system, takes
@@ -54,6 +55,8 @@ def create_app(settings: Settings, services: Services | None = None) -> FastAPI:
     for module in (runs, events, queue, takes, recipes, memory, downloads, system):
         app.include_router(module.router)
         known.extend(module.router.routes)
+    if settings.comfyui_api:
+        known.extend(add_comfyui_api(app, parts))
     install_error_handlers(app)
     pages = Pages(settings)
 

@@ -30,6 +30,11 @@ async def read_json(request: Request, limit_bytes: int) -> Any:
     if content_type != "application/json":
         message = f"Content-Type must be application/json, got {content_type or 'none'!r}."
         raise UnsupportedMediaType(message)
+    return decode_json(await read_bytes(request, limit_bytes))
+
+
+async def read_bytes(request: Request, limit_bytes: int) -> bytes:
+    """The body of a request, read as it comes.  Raises: PayloadTooLarge."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
@@ -41,7 +46,7 @@ async def read_json(request: Request, limit_bytes: int) -> Any:
             )
             raise PayloadTooLarge(message, details={"limitBytes": limit_bytes})
         chunks.append(chunk)
-    return decode_json(b"".join(chunks))
+    return b"".join(chunks)
 
 
 def decode_json(body: bytes) -> Any:
