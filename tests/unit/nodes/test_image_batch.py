@@ -47,3 +47,17 @@ def test_picking_counts_from_both_ends() -> None:
         with pytest.raises(InvalidParam, match="has 3 pictures"):
             from_batch(batch, index=index, length=length)
     assert np.array_equal(one(from_batch(batch, index=1)).pixels, pictures[1].pixels)
+
+
+def test_picking_what_there_is() -> None:
+    pictures = tuple(scene(6, 4, shade) for shade in range(3))
+    batch = ImageBatch(pictures)
+    for index, length, wanted in [
+        (1, 9, pictures[1:]),
+        (-2, 9, pictures[1:]),
+        (0, 2, pictures[:2]),
+        (-9, 2, pictures[:2]),
+    ]:
+        assert several(from_batch(batch, index=index, length=length, clip=True)) == wanted
+    assert one(from_batch(batch, index=9, length=2, clip=True)) is pictures[2]
+    assert one(from_batch(pictures[0], index=5, length=5, clip=True)) is pictures[0]

@@ -185,3 +185,19 @@ def test_only_one_thing_is_matched() -> None:
     both: dict[str, Any] = {"match": scene(), "match_mask": spots()}
     with pytest.raises(InvalidParam, match="not both"):
         shapes.resize(spots(), by="match", **both)
+
+
+def test_a_picture_without_alpha_is_opaque_and_may_be_so() -> None:
+    picture = scene()
+    for invert, value in ((False, 255), (True, 0)):
+        ctx = context()
+        same, mask = masks.split_alpha(ctx, picture, invert=invert, quiet=True)
+        assert same is picture
+        assert mask.values.shape == (picture.height, picture.width)
+        assert (mask.values == value).all()
+        assert not warnings_of(ctx)
+        loud = context()
+        assert np.array_equal(
+            masks.split_alpha(loud, picture, invert=invert)[1].values, mask.values
+        )
+        assert warnings_of(loud)

@@ -38,8 +38,7 @@ def kind_of(step: Step, value: Value | None) -> PortKind:
         port = step.draft.specs[node["type"]].output(value.output)
         if port is not None and port.kind is not PortKind.ANY:
             return port.kind
-        edges = node["inputs"].values() if node["type"] == _SWITCH else ()
-        edge = next((edge for edge in edges), None)
+        edge = node["inputs"].get("on_false") if node["type"] == _SWITCH else None
         value = Wire(edge["from"], edge["output"]) if edge is not None else None
     return PortKind.ANY
 

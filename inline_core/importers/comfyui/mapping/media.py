@@ -79,6 +79,7 @@ def _audio_file(step: Step) -> Outputs:
 def _painter(step: Step) -> Outputs:
     """A picture, or a colour, with what was painted on it, and where that covers it."""
     image = step.value("image")
+    inputs: dict[str, Any]
     if image is None:
         inputs = {name: step.value(name) for name in ("width", "height")}
         inputs["colour"] = step.value("bg_color")
