@@ -23,6 +23,12 @@ CONTROL_WORDS: Final = frozenset({"fixed", "increment", "decrement", "randomize"
 UI_TAILS: Final = frozenset({"PreviewAny", "SaveGLB", "CustomCombo", "RecordAudio", "ImageCompare"})
 """Node types that save values of the page behind those of their inputs."""
 
+_LISTED: Final = "CustomCombo"
+"""A node type whose options stand behind its choice: which one it is decides its second output."""
+
+_PLACE: Final = "index"
+_OPTION: Final = "option"
+
 _BUTTONS: Final = frozenset({"image", "video"})
 _ZERO_OF_TYPE: Final[Mapping[str, Any]] = {"INT": 0, "FLOAT": 0.0, "STRING": "", "BOOLEAN": False}
 
@@ -68,6 +74,12 @@ def named_values(node: UiNode, spec: ClassSpec | None) -> NamedValues:
     return found
 
 
+def _is_of_list(spec: ClassSpec, name: str) -> bool:
+    """Whether a value is the place of a choice among options, or one of them."""
+    number = name.removeprefix(_OPTION)
+    return spec.class_type == _LISTED and (name == _PLACE or number.isdecimal())
+
+
 def _add_specs(found: NamedValues, spec: ClassSpec | None) -> None:
     for name in found.values:
         declared = spec.by_name.get(name) if spec is not None else None
@@ -90,6 +102,8 @@ def _from_names(
         control = value in CONTROL_WORDS if isinstance(value, str) else False
         if known is not None and name in known:
             found.specs[name] = known[name]
+            found.values[name] = value
+        elif spec is not None and _is_of_list(spec, name):
             found.values[name] = value
         elif known is not None or (control and (name in CONTROL_WORDS or "control" in name)):
             _interface_value(found, name, value)
@@ -155,7 +169,10 @@ def _from_order(values: Sequence[Any], spec: ClassSpec, found: NamedValues) -> N
     found.values.update(walk.found.values)
     found.specs.update(walk.found.specs)
     found.notes.extend(walk.found.notes)
-    if walk.rest and tail:
+    if walk.rest and spec.class_type == _LISTED:
+        names = [_PLACE, *(f"{_OPTION}{number}" for number in range(1, len(walk.rest)))]
+        found.values.update(zip(names, walk.rest, strict=True))
+    elif walk.rest and tail:
         for value in walk.rest:
             _interface_value(found, "a widget of the page", value)
     elif walk.rest:

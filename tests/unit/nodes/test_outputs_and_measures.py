@@ -41,9 +41,9 @@ def test_videos_and_sounds_are_read_where_they_are_files(file: MediaFile, tmp_pa
     read = outputs.audio(CTX, media_file(tmp_path / "a.wav", "audio"))
     assert read.samples.shape == sound.samples.shape
     with pytest.raises(InvalidAsset, match="A video is needed"):
-        outputs.video(CTX, None)  # type: ignore[arg-type]
+        outputs.video(CTX, None)
     with pytest.raises(InvalidAsset, match="without sound"):
-        outputs.audio(CTX, None)  # type: ignore[arg-type]
+        outputs.audio(CTX, None)
 
 
 def test_everything_has_a_text(file: MediaFile) -> None:

@@ -92,7 +92,6 @@ def test_sockets_of_autogrow_and_dynamic_combos_keep_their_dotted_names() -> Non
         ("LoadImage", ["x.png", "image"], {"image": "x.png"}),
         ("LoadAudio", ["x.flac", None, None], {"audio": "x.flac"}),
         ("PreviewAny", ["shown before"], {}),
-        ("CustomCombo", ["b", 1, "a", "b"], {"choice": "b"}),
     ],
 )
 def test_values_of_the_page_are_not_sent(kind: str, values: list[Any], wanted: Any) -> None:
@@ -100,6 +99,14 @@ def test_values_of_the_page_are_not_sent(kind: str, values: list[Any], wanted: A
     assert found == wanted
     assert set(lines) == {Reason.INTERFACE_VALUE}
     assert len(lines[Reason.INTERFACE_VALUE]) == len(values) - len(wanted)
+
+
+def test_a_choice_keeps_its_list_since_its_place_is_an_output() -> None:
+    wanted = {"choice": "b", "index": 1, "option1": "a", "option2": "b", "option3": ""}
+    assert one("CustomCombo", list(wanted.values())) == (wanted, {})
+    named = node(1, "CustomCombo", list(wanted.values()), widgets_values_named=wanted)
+    assert inputs(flat(workflow([named], [])), "1") == wanted
+    assert one("CustomCombo", ["b"]) == ({"choice": "b"}, {})
 
 
 def test_an_input_newer_than_the_file_gets_its_default() -> None:

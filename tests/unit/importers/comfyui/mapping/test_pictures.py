@@ -281,7 +281,7 @@ def test_numbers_can_be_computed_while_the_graph_runs() -> None:
 
 
 def test_nodes_that_give_on_what_they_get() -> None:
-    alone = [
+    alone: list[tuple[str, dict[str, Any]]] = [
         ("ImageStitch", {"image1": ["i", 0], "direction": "right"}),
         ("BatchImagesNode", {"images__image0": ["i", 0]}),
         ("ImageRotate", {"image": ["i", 0], "rotation": "none"}),
