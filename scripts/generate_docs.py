@@ -31,7 +31,10 @@ _EVENTS: Mapping[EventType, tuple[str, bool]] = {
     EventType.QUEUED: ("The run was stored, or put back after a stop (`recovered`).", False),
     EventType.STARTED: ("A walker took the run up; `attempt` counts from 1.", True),
     EventType.NODE_STARTED: ("A node began.", False),
-    EventType.NODE_DONE: ("A node's result exists; `cached` if it was reused; its `takes`.", True),
+    EventType.NODE_DONE: (
+        "A node's result exists; `cached` if it was reused; its `takes`; the `text` it shows.",
+        True,
+    ),
     EventType.RUN_DONE: ("The run is done. Last frame.", True),
     EventType.CANCELLED: ("The run was cancelled. Last frame.", True),
     EventType.ERROR: ("The run failed: `code`, `message`, `nodeId`. Last frame.", True),

@@ -37,6 +37,7 @@ from inline_core.takes.take import Take
 _log = structlog.get_logger(__name__)
 _FLUSH_AFTER_S = 0.05
 _FLUSH_COUNT = 256
+_MAX_TEXT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ class Executor:
             known = self._shop.cache.get(fingerprint)
             if known is not None:
                 walk.values[node_id] = known
-                self._finish(walk, NodeOutcome(node_id, NodeState.CACHED))
+                text = _shown_text(plan, node_id, known)
+                self._finish(walk, NodeOutcome(node_id, NodeState.CACHED, text=text))
                 return
         self._run(walk, node_id, spec, keep=keep)
 
@@ -146,6 +148,7 @@ class Executor:
             finished_at_ms=now_ms(),
             takes=takes,
             fingerprint=walk.plan.fingerprints[node_id] if remembered else None,
+            text=_shown_text(walk.plan, node_id, outputs),
         )
         self._finish(walk, outcome)
 
@@ -289,6 +292,13 @@ def _confirm(write: Future[bool]) -> None:
     """A write that found the run settled by somebody else ends the walk."""
     if not write.result():
         raise RunCancelled
+
+
+def _shown_text(plan: Plan, node_id: str, outputs: Mapping[str, Any]) -> str | None:
+    """What a node shows, if that is all it is for."""
+    if node_id not in plan.shown:
+        return None
+    return "\n".join(str(value) for value in outputs.values())[:_MAX_TEXT]
 
 
 def _releaser(saver: TakeSaver, takes: tuple[Take, ...]) -> Callable[[Future[bool]], None]:

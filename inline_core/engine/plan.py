@@ -26,7 +26,7 @@ class Plan:
     `reused` holds the takes of nodes that were made before; `needed` are the nodes whose outputs
     somebody reads; a node that is neither reused nor needed is skipped, since only reused nodes
     would have read it.  `inner` nodes make pictures that are only selected from, or are marked not
-    to be kept: no takes.
+    to be kept: no takes.  Of `shown` nodes the text they give is what is wanted.
     """
 
     graph: Graph
@@ -38,6 +38,7 @@ class Plan:
     needed: frozenset[str]
     readers: Mapping[str, int]
     inner: frozenset[str] = frozenset()
+    shown: frozenset[str] = frozenset()
 
     def makes_takes(self, node_id: str) -> bool:
         """Whether what this node makes is stored as takes."""
@@ -66,7 +67,14 @@ def make_plan(
         reused = {node_id: found[keys[node_id]] for node_id in makers if keys[node_id] in found}
     needed, readers = _needed(graph, body, reused)
     inner = _inner(graph, body, specs)
-    return Plan(graph, body.order, specs, body.params, keys, reused, needed, readers, inner)
+    shown = frozenset(
+        node_id for node_id in body.targets if _gives_text(specs[graph.by_id[node_id].type])
+    )
+    return Plan(graph, body.order, specs, body.params, keys, reused, needed, readers, inner, shown)
+
+
+def _gives_text(spec: NodeSpec) -> bool:
+    return bool(spec.outputs) and all(port.kind is PortKind.TEXT for port in spec.outputs)
 
 
 def _makes_takes(spec: NodeSpec) -> bool:

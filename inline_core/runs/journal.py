@@ -91,7 +91,8 @@ class Recovered:
 class NodeOutcome:
     """How a node ended: freshly `done`, or `cached` with takes of an earlier run.
 
-    `announced` tells that its start is in the log already.
+    `announced` tells that its start is in the log already; `text` is what it shows, if that is all
+    it is for.
     """
 
     node_id: str
@@ -101,6 +102,7 @@ class NodeOutcome:
     finished_at_ms: int | None = None
     takes: tuple[Take, ...] = ()
     fingerprint: str | None = None
+    text: str | None = None
 
 
 class Journal:
@@ -349,6 +351,8 @@ def _store_outcomes(transaction: Transaction, run_id: str, outcomes: Sequence[No
             "cached": outcome.state is NodeState.CACHED,
             "takes": [take.id for take in outcome.takes],
         }
+        if outcome.text is not None:
+            payload["text"] = outcome.text
         transaction.emit(run_id, EventType.NODE_DONE, payload)
     connection.execute(_COMPLETE, {"run_id": run_id, "more": len(outcomes)})
 
