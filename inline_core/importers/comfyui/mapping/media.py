@@ -136,7 +136,7 @@ def _animated(step: Step) -> Outputs:
 
 
 def _made(step: Step) -> Outputs:
-    if step.constant("bit_depth", "auto") not in {"auto", 8, "8"}:
+    if step.constant("bit_depth", "auto") not in ("auto", 8, "8"):
         step.warn("it is made with 8 bits a channel")
     if step.constant("color_space", "sRGB") != "sRGB":
         step.warn("it is made in sRGB")
@@ -151,7 +151,7 @@ def _made(step: Step) -> Outputs:
 def _saved_video(step: Step) -> Outputs:
     container = step.constant("format", "auto")
     codec = step.constant("format.codec", None) or step.constant("codec", "auto")
-    if container not in {"auto", "mp4"} or codec not in {"auto", "h264"}:
+    if container not in ("auto", "mp4") or codec not in ("auto", "h264"):
         step.warn("it is saved as mp4 with H.264")
     inputs = {"video": step.needed("video"), "filename_prefix": step.value("filename_prefix")}
     return [step.sink("output/video", inputs).out("video")]
@@ -227,9 +227,9 @@ def _appended(step: Step) -> Outputs:
 
 def _louder(step: Step) -> Outputs:
     volume = step.needed("volume")
-    if isinstance(volume, Constant) and abs(volume.value) > _QUIETEST_DB:
-        step.warn(f"it changes the loudness by {_QUIETEST_DB} dB at most")
     decibels = number(step, f"max(min(a, {_QUIETEST_DB}), -{_QUIETEST_DB})", a=volume)
+    if isinstance(decibels, Constant) and decibels != volume:
+        step.warn(f"it changes the loudness by {_QUIETEST_DB} dB at most")
     inputs = {"audio": step.needed("audio"), "decibels": decibels}
     return [step.add("audio/gain", inputs).out("audio")]
 

@@ -67,7 +67,7 @@ def _resized(step: Step) -> Outputs:
         inputs[ours] = step.value(f"resize_type.{theirs}")
     if "crop" in names:
         crop = step.constant("resize_type.crop", "center")
-        if crop not in _CROPS:
+        if crop not in list(_CROPS):
             message = f"its crop {crop!r} is not known here"
             raise Unsupported(message)
         inputs["fit"] = _CROPS[crop]
@@ -179,7 +179,7 @@ _BLENDS: Final = {
     # Theirs is what is left of the first, never negative.
     "difference": "subtract",
 }
-_DITHERS: Final = {"none": "none", "floyd-steinberg": "floyd-steinberg"}
+_DITHERS: Final = ("none", "floyd-steinberg")
 _TURNS: Final = {"90 degrees": "90", "180 degrees": "180", "270 degrees": "270"}
 _FLIPS: Final = {"x-axis: vertically": "vertical", "y-axis: horizontally": "horizontal"}
 _TRANSFERS: Final = {"reinhard_lab": "reinhard", "mkl_lab": "mkl", "histogram": "histogram"}
@@ -245,7 +245,7 @@ def _turned(step: Step) -> Outputs:
 
 def _recoloured(step: Step) -> Outputs:
     stats = step.constant("source_stats", "per_frame")
-    if stats not in _SHARED:
+    if stats not in list(_SHARED):
         message = f"colours measured by {stats!r} are not matched here"
         raise Unsupported(message, "set source_stats to per_frame or uniform")
     inputs = {
@@ -273,7 +273,7 @@ def _upscaler(step: Step) -> Outputs:
 
 
 def _enlarged(step: Step) -> Outputs:
-    name = step.constant("upscale_model", "")
+    name = str(step.constant("upscale_model", ""))
     model = step.uses_file("upscale_models", name) if name else ""
     inputs = {"image": step.needed("image"), "model": model}
     return [step.add("image/upscale-model", inputs).out("image")]

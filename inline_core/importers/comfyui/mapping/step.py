@@ -202,14 +202,14 @@ class Step:
             elif spec.param(name) is None:
                 message = f"{spec.type} has no input or param {name!r}"
                 raise KeyError(message)
-            elif isinstance(given, Broken):
-                raise UsesBroken(given.node_id)
             elif isinstance(given, Wire):
                 edges[name] = given.edge
-            elif isinstance(given, Constant):
-                params[name] = given.value
             else:
-                params[name] = given
+                params[name] = _plain(name, given)
+        for port in spec.inputs:
+            if port.required and not edges.get(port.id):
+                message = f"nothing is connected that could be its {port.label.lower()!r}"
+                raise Unsupported(message)
         return params, edges
 
     def _edges(self, given: Any, name: str) -> Any:
@@ -233,6 +233,16 @@ class Step:
         except Exception as error:
             raise Unsupported(str(error)) from error
         return {port: Constant(value) for port, value in outputs.items()}
+
+
+def _plain(name: str, given: Any) -> Any:
+    """The value of a param that is set."""
+    if isinstance(given, Broken):
+        raise UsesBroken(given.node_id)
+    if isinstance(given, Several):
+        message = f"its {name!r} has several things in one, and a value is needed"
+        raise Unsupported(message)
+    return given.value if isinstance(given, Constant) else given
 
 
 Outputs = Sequence[Value | None]
@@ -270,7 +280,7 @@ class Direct:
 def chosen(step: Step, name: str, choices: Mapping[Any, Any]) -> Any:
     """Our word for the option that an input has.  Raises: Unsupported."""
     value = step.constant(name)
-    if value not in choices:
+    if value not in list(choices):  # a list, since what stands in a prompt may not be hashable
         known = ", ".join(str(choice) for choice in choices)
         message = f"its {name} {shown_value(value)} is not known here (known: {known})"
         raise Unsupported(message)
