@@ -7,7 +7,7 @@ doing it: sizes, guidance and files are then exactly those of the run.  Never im
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from inline_core.loading.files import open_weights
 from inline_core.media.values import Clip, Image, Waveform
 from inline_core.nodes.base import Components, Media, NodeContext, Render
 from inline_core.sampling.job import SampleJob, SampleResult
+from inline_core.sampling.text_request import TextRequest
 from inline_core.sampling.values import Conditioning, Latent
 
 _PICTURE = 3  # axes of a picture's array; a video has one more
@@ -129,6 +130,14 @@ class Estimator:
         return JobEstimate(job, plan, parts)
 
 
+class _NoTensor:
+    """Stands for the samples of a latent."""
+
+    def numel(self) -> int:
+        """None."""
+        return 0
+
+
 class _Planner:
     """A `Render` that plans jobs and gives empty pictures of the right size."""
 
@@ -177,6 +186,38 @@ class _Planner:
         height, width = pixels.shape[-3:-1]
         frames = pixels.shape[0] if pixels.ndim > _PICTURE else 1
         return Latent(width, height, 1, samples=object(), space=space, frames=frames)
+
+    def encode_all(self, vae: ComponentRef, images: Sequence[Image], ctx: NodeContext) -> Latent:
+        """Latents of the first one's size, cut to what the VAE can encode."""
+        factor = family_decoding(vae).space.factor
+        width, height = (side // factor * factor for side in (images[0].width, images[0].height))
+        frames = len(images) if family_decoding(vae).space.frame_factor else 1
+        empty = Image(np.broadcast_to(np.zeros(3, np.uint8), (height, width, 3)))
+        batch = 1 if frames > 1 else len(images)
+        return replace(self.encode_image(vae, empty, ctx), batch=batch, frames=frames)
+
+    def on_latents(self, change: str, ctx: NodeContext, *values: Any) -> Any:  # noqa: ARG002
+        """Something that is no tensor, with the size of none."""
+        return _NoTensor()
+
+    def write_text(
+        self,
+        encoder: ComponentRef,  # noqa: ARG002
+        request: TextRequest,
+        ctx: NodeContext,  # noqa: ARG002
+    ) -> tuple[str, str]:
+        """The prompt itself."""
+        return request.prompt, ""
+
+    def upscale_latent(
+        self,
+        upscaler: ComponentRef,  # noqa: ARG002
+        vae: ComponentRef,  # noqa: ARG002
+        latent: Latent,
+        ctx: NodeContext,  # noqa: ARG002
+    ) -> Latent:
+        """Twice as wide and high, as the published ones make it."""
+        return replace(latent, width=latent.width * 2, height=latent.height * 2)
 
     def decode_clips(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Clip, ...]:  # noqa: ARG002
         """Black videos that take no memory."""

@@ -13,7 +13,7 @@ import importlib.util
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -24,12 +24,12 @@ from inline_core.devices.policy import DevicePolicy
 from inline_core.devices.release import give_back, tune_allocator
 from inline_core.devices.worker import DeviceThread
 from inline_core.engine.decoding import Decoder
-from inline_core.errors import InvalidParam, RunCancelled, RuntimeMissing, Unavailable
+from inline_core.engine.encoding import Encoder
+from inline_core.errors import RunCancelled, RuntimeMissing, Unavailable
 from inline_core.families.registry import (
     AUTOENCODERS,
     FAMILIES,
     TEXT_ENCODERS,
-    family_decoding,
 )
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef
@@ -39,6 +39,7 @@ from inline_core.nodes.base import NodeContext
 from inline_core.sampling.backend import BatchedSampler
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
 from inline_core.sampling.memory import as_out_of_memory, is_out_of_memory
+from inline_core.sampling.text_request import TextRequest
 from inline_core.sampling.values import Conditioning, Latent
 from inline_core.settings import Settings
 
@@ -53,7 +54,6 @@ INSTALL_LINE: Final = 'pip install "inline-core[runtime]"'
 SPEEDS_FILE: Final = "pass-speeds.json"
 SAMPLE_FROM, SAMPLE_TO = 0.1, 0.9
 POLL_S: Final = 0.1
-_PICTURE: Final = 3  # axes of a picture's array; a video has one more
 
 
 class CancelSignal:
@@ -104,6 +104,7 @@ class TorchRender:
         self._lock = threading.Lock()
         self._runtime: Future[_Runtime] | None = None
         self._decoder = Decoder(lambda: self._ready().modules, self._on_device)
+        self._encoder = Encoder(lambda: self._ready().modules, self._on_device, catalog)
 
     # ---- the Render protocol -------------------------------------------------------------------
 
@@ -160,43 +161,48 @@ class TorchRender:
         return self._decoder.sounds(vae, latent, ctx)
 
     def encode_image(self, vae: ComponentRef, image: Image, ctx: NodeContext) -> Latent:
-        """Turn a picture into latents; the size must fit the VAE's factor.
+        """Turn a picture into latents; the size must fit.  Raises: as `Encoder.pixels`."""
+        return self._encoder.pixels(vae, image.pixels[:, :, :3], ctx)
+
+    def encode_pixels(self, vae: ComponentRef, pixels: NDArray[Any], ctx: NodeContext) -> Latent:
+        """Turn pixels into latents.  Raises: as `Encoder.pixels`."""
+        return self._encoder.pixels(vae, pixels, ctx)
+
+    def encode_all(self, vae: ComponentRef, images: Sequence[Image], ctx: NodeContext) -> Latent:
+        """Turn pictures into latents, cut to sizes that fit.  Raises: as `Encoder.all`."""
+        return self._encoder.all(vae, images, ctx)
+
+    def on_latents(self, change: str, ctx: NodeContext, *values: Any) -> Any:
+        """Run a function of `sampling.latent_tensors`; see `Encoder.on_latents`."""
+        return self._encoder.on_latents(change, ctx, *values)
+
+    def upscale_latent(
+        self, upscaler: ComponentRef, vae: ComponentRef, latent: Latent, ctx: NodeContext
+    ) -> Latent:
+        """Latents of a video twice as wide and high; its sound stays as it is.
 
         Raises: InvalidParam, ModelFileInvalid/Missing, OutOfMemory.
         """
-        return self.encode_pixels(vae, image.pixels[:, :, :3], ctx)
+        modules = self._ready().modules
+        work = functools.partial(modules.latent_upscalers.upscale, upscaler, vae, latent)
+        larger: Latent = self._on_device(work, ctx)
+        return larger
 
-    def encode_pixels(self, vae: ComponentRef, pixels: NDArray[Any], ctx: NodeContext) -> Latent:
-        """Turn (height, width, 3) or frames (n, height, width, 3) into latents.
+    def write_text(
+        self, encoder: ComponentRef, request: TextRequest, ctx: NodeContext
+    ) -> tuple[str, str]:
+        """What a language model answers, and what it thought before.
 
-        uint8, or float32 in 0..1.  Raises: as `encode_image`.
+        Raises: InvalidParam, ModelFileInvalid/Missing, NotFinite, OutOfMemory, RunCancelled.
         """
-        runtime = self._ready()
-        channels = self._catalog.identity(vae).geometry.get("latent_channels")
-        space = family_decoding(vae, channels=channels).space
-        height, width = pixels.shape[-3:-1]
-        if width % space.factor or height % space.factor:
-            message = (
-                f"the picture is {width}x{height}: width and height must be multiples of "
-                f"{space.factor}"
-            )
-            raise InvalidParam(message, port="image")
-        ctx.progress("encode", 0.05, "Encoding image")
-        work = functools.partial(runtime.modules.autoencoders.encode, vae, pixels)
-        found = self._on_device(
-            functools.partial(work, tiled=False), ctx, again=functools.partial(work, tiled=True)
-        )  # its samples (1, c, h, w)
-        return Latent(
-            width,
-            height,
-            1,
-            frames=pixels.shape[0] if pixels.ndim > _PICTURE else 1,
-            samples=found.samples,
-            space=found.space,
-            normalised=found.normalised,
-            size_bytes=found.samples.numel() * 4,
-            provenance={"vae": runtime.modules.named(vae)},
-        )
+        modules = self._ready().modules
+
+        def report(done: int, most: int) -> None:
+            ctx.progress("encode", done / most, f"Token {done}/{most}")
+
+        work = functools.partial(modules.writers.write, encoder, request, report=report)
+        answer: tuple[str, str] = self._on_device(work, ctx)
+        return answer
 
     def upscale(
         self, upscaler: ComponentRef, image: Image, ctx: NodeContext, *, tile: int, overlap: int

@@ -149,8 +149,7 @@ class ControlNets:
 
 def _controls_of(job: SampleJob) -> Iterator[Control]:
     """The ControlNets of all prompts of a job, each once."""
-    prompts = [item for item in (job.positive, job.negative, job.second) if item is not None]
-    yield from {id(control): control for item in prompts for control in item.controls}.values()
+    yield from {id(control): control for item in job.prompts for control in item.controls}.values()
 
 
 def _loaded(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -40,6 +40,40 @@ class EncodedPrompt:
     def size_bytes(self) -> int:
         """Memory of the features."""
         return sum(part.numel() * part.element_size() for part in self._parts())
+
+    WORDS: ClassVar[tuple[str, ...]] = ("features",)
+    """The fields with features token by token."""
+
+    def zeroed(self) -> Self:
+        """The same with zeros in place of what the prompt says, as ComfyUI's ZeroOut has it."""
+        names = [name for name in (*self.WORDS, "pooled") if getattr(self, name) is not None]
+        changes: dict[str, Any] = {name: torch.zeros_like(getattr(self, name)) for name in names}
+        return replace(self, **changes)
+
+    def joined(self, other: Self) -> Self:
+        """The tokens of both one after another; the rest is this one's."""
+        parts = {name: (getattr(self, name), getattr(other, name)) for name in self.WORDS}
+        changes: dict[str, Any] = {
+            name: torch.cat([mine, theirs])  # (tokens of both, width)
+            for name, (mine, theirs) in parts.items()
+            if mine is not None and theirs is not None
+        }
+        if self.mask is not None and other.mask is not None:
+            changes["mask"] = torch.cat([self.mask, other.mask])  # (tokens of both,)
+        return replace(self, **changes, cut_tokens=self.cut_tokens + other.cut_tokens)
+
+    def averaged(self, other: Self, weight: float) -> Self:
+        """`weight` of this one and the rest of the other, token by token of this one."""
+        changes: dict[str, Any] = {}
+        for name in (*self.WORDS, "pooled"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine is None or theirs is None:
+                continue
+            fitting = torch.zeros_like(mine)
+            count = min(len(mine), len(theirs))
+            fitting[:count] = theirs[:count]
+            changes[name] = mine * weight + fitting * (1.0 - weight)
+        return replace(self, **changes)
 
     def _parts(self) -> list[Tensor]:
         return [self.features] if self.pooled is None else [self.features, self.pooled]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from inline_core.families.demand import (
     plan_of_job,
 )
 from inline_core.families.experts import ExpertPair, joined
+from inline_core.families.latent_upscaling import LatentUpscalers
 from inline_core.families.leasing import Leasing
 from inline_core.families.options import ModuleOptions
 from inline_core.families.previews import Previews, of_video
@@ -38,6 +39,7 @@ from inline_core.families.registry import (
     table_of,
 )
 from inline_core.families.soundtracks import Soundtracks
+from inline_core.families.text_generation import TextGenerators
 from inline_core.families.upscaling import Upscalers
 from inline_core.loading.adapters import match_adapter
 from inline_core.loading.catalog import Catalog
@@ -45,10 +47,10 @@ from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.hashes import FileHashes
 from inline_core.loading.pool import ComponentPool
 from inline_core.loading.stream import LoadPlan
-from inline_core.sampling.family import ModelFamily, Prepared, SoundtrackSpace
+from inline_core.sampling.family import ModelFamily, Prepared, PromptPart, SoundtrackSpace
 from inline_core.sampling.guidance import needs_negative
 from inline_core.sampling.job import SampleJob
-from inline_core.sampling.values import Conditioning
+from inline_core.sampling.values import Conditioning, Region
 
 
 class ModuleSource:
@@ -79,7 +81,9 @@ class ModuleSource:
             tiny=self._options.tiny_folders,
         )
         self.upscalers = Upscalers(self._leasing)
+        self.writers = TextGenerators(self._leasing, self.prompts.tokenizer)
         self.autoencoders = Autoencoders(self._leasing, self._previews.learn)
+        self.latent_upscalers = LatentUpscalers(self._leasing, self.autoencoders)
         self._controls = ControlNets(self._leasing, self.autoencoders, catalog)
         self.soundtracks = Soundtracks(self._leasing)
         self._plans: dict[str, dict[str, Any]] = {}
@@ -119,14 +123,11 @@ class ModuleSource:
         if job.on_phase:
             job.on_phase("loading", 0.02, "Loading model")
         reading = Reading(family, plan, check, warnings, job.on_phase, job.model)
-        positive = self.prompts.encode(job.positive, reading)
-        negative = None
-        if needs_negative(job):
-            unwanted = job.negative or _empty_like(job.positive)
-            # Some families put other words around what is not wanted.
-            unwanted = replace(unwanted, options=(*unwanted.options, ("negative", True)))
-            negative = self.prompts.encode(unwanted, reading)
-        second = self.prompts.encode(job.second, reading) if job.second is not None else None
+        wanted = _wanted_prompts(job)
+        encoded = {
+            name: [self.prompts.encode(one, reading) for one in conditioning.every]
+            for name, conditioning in wanted.items()
+        }
         table = table_of(job, family)
         with contextlib.ExitStack() as leases:
             preview, end_preview = self._previews.start(
@@ -144,10 +145,17 @@ class ModuleSource:
             denoiser, adapters = self._experts(job.model, reading, leases)
             release = leases.pop_all().close
         refer = functools.partial(with_references, family, job, plan.model.device)
+        complete = {
+            name: [
+                control(refer(one), conditioning)
+                for one, conditioning in zip(found, wanted[name].every, strict=True)
+            ]
+            for name, found in encoded.items()
+        }
         return Prepared(
             denoiser=denoiser,
-            positive=control(refer(positive), job.positive),
-            negative=control(refer(negative), job.negative or job.positive),
+            positive=complete["positive"][0],
+            negative=complete.get("negative", [None])[0],
             space=family.space,
             table=table,
             device=plan.model.device,
@@ -157,7 +165,8 @@ class ModuleSource:
             provenance={**self._provenance(job, family, plan), "adapters": adapters},
             # With what goes another way than planned while the job runs.
             warnings=lambda: (*warnings, *denoiser.notes),
-            second=control(refer(second), job.second),
+            second=complete.get("second", [None])[0],
+            parts=_parts(wanted, complete),
             max_pictures=plan.max_pictures,
             rows_apart=plan.rows_apart,
             speed_key=self._speed_key(job.model, plan.model) + speed_suffix(job),
@@ -167,9 +176,7 @@ class ModuleSource:
     def _with_encoders(self, job: SampleJob, family: ModelFamily) -> SampleJob:
         """The job with all text encoders that its model needs, checked, in each conditioning."""
 
-        def complete(conditioning: Conditioning | None) -> Conditioning | None:
-            if conditioning is None:
-                return None
+        def complete(conditioning: Conditioning) -> Conditioning:
             encoder = self._catalog.encoders_for(job.model, conditioning.encoder)
             options = conditioning.options
             if family.prompts_by_variant:
@@ -178,13 +185,11 @@ class ModuleSource:
                 options = (*options, ("seconds", job.latent.frames / (job.latent.fps or 1.0)))
             return replace(conditioning, encoder=encoder, options=options)
 
-        positive = complete(job.positive)
-        assert positive is not None
         return replace(
             job,
-            positive=positive,
-            negative=complete(job.negative),
-            second=complete(job.second),
+            positive=job.positive.mapped(complete),
+            negative=job.negative.mapped(complete) if job.negative is not None else None,
+            second=job.second.mapped(complete) if job.second is not None else None,
         )
 
     def _speed_key(self, model: ComponentRef, placement: Placement) -> str:
@@ -309,9 +314,40 @@ def _nothing() -> None:
     pass
 
 
+def _wanted_prompts(job: SampleJob) -> dict[str, Conditioning]:
+    """The conditionings that a job needs encoded, by what they are for."""
+    wanted = {"positive": job.positive}
+    if needs_negative(job):
+        # Some families put other words around what is not wanted.
+        wanted["negative"] = (job.negative or _empty_like(job.positive)).mapped(
+            lambda one: replace(one, options=(*one.options, ("negative", True)))
+        )
+        if job.negative is None:
+            wanted["negative"] = replace(wanted["negative"], controls=job.positive.controls)
+    if job.second is not None:
+        wanted["second"] = job.second
+    return wanted
+
+
+def _parts(
+    wanted: Mapping[str, Conditioning], complete: Mapping[str, Sequence[Any]]
+) -> dict[str, tuple[PromptPart, ...]]:
+    """The prompts of each, where they are several or count not everywhere."""
+    return {
+        name: tuple(
+            PromptPart(encoded, one.region or Region(), one.guidance)
+            for encoded, one in zip(complete[name], conditioning.every, strict=True)
+        )
+        for name, conditioning in wanted.items()
+        if conditioning.beside or conditioning.region is not None
+    }
+
+
 def _empty_like(positive: Conditioning) -> Conditioning:
     """The negative prompt of a job that has none."""
-    return replace(positive, prompt="", guidance=None, references=())
+    return replace(
+        positive, prompt="", guidance=None, references=(), mixes=(), region=None, beside=()
+    )
 
 
 def _check_job(job: SampleJob, family: ModelFamily, *, takes_guidance: bool) -> None:

@@ -73,10 +73,21 @@ class Prompts:
         self._catalog.tokenizer_for(encoder)
 
     def encode(self, conditioning: Conditioning, reading: Reading) -> Any:
-        """The encoded prompt, from the cache or by the text encoders.
+        """The encoded prompt with its mixes, from the cache or by the text encoders.
 
         Raises: NotFinite, ModelFileInvalid, ModelFileMissing, OutOfMemory, RunCancelled.
         """
+        encoded = self._alone(conditioning, reading)
+        for mix in conditioning.mixes:
+            if mix.other is None:
+                encoded = encoded.zeroed()
+            elif mix.kind == "join":
+                encoded = encoded.joined(self.encode(mix.other, reading))
+            else:
+                encoded = encoded.averaged(self.encode(mix.other, reading), mix.weight)
+        return encoded
+
+    def _alone(self, conditioning: Conditioning, reading: Reading) -> Any:
         encoder = conditioning.encoder
         placement = reading.plan.text_encoder
         assert placement is not None
@@ -158,7 +169,7 @@ class Prompts:
         return self._leasing.lease(
             encoder,
             plan,
-            lambda plan: runtime.load_text_encoder(plan, self._tokenizer(encoder, runtime)),
+            lambda plan: runtime.load_text_encoder(plan, self.tokenizer(encoder, runtime)),
             loader,
         )
 
@@ -171,7 +182,7 @@ class Prompts:
         runtime = importlib.import_module(VISION_ENCODERS[reference.family])
         return self._leasing.lease(reference, plan, runtime.load_vision)
 
-    def _tokenizer(self, encoder: ComponentRef, runtime: Any) -> Any:
+    def tokenizer(self, encoder: ComponentRef, runtime: Any) -> Any:
         """A tokenizer stays when its encoder goes: it is small, and slow to read.
 
         Encoders that read no words have none.

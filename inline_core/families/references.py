@@ -22,6 +22,9 @@ def check_references(job: SampleJob, family: ModelFamily) -> None:
         message = f"{family.rules.label} does not look at reference images: leave them out"
         raise InvalidParam(message, port="positive")
     for latent in references:
+        if latent.strength != 1.0 and not family.holds_loosely:
+            message = f"{family.rules.label} holds given frames fully: leave their strength at 1"
+            raise InvalidParam(message, port="positive")
         wanted = family.space.name if latent.normalised else family.rules.vae_family
         if latent.space not in {None, wanted, *family.space.alike}:
             message = (

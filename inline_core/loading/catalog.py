@@ -86,7 +86,7 @@ class Catalog(FileListing):
         """
         if name:
             return self._reference(self._named(role, name), role, family)
-        if family is None and role is not Role.UPSCALER:
+        if family is None and role not in {Role.UPSCALER, Role.LATENT_UPSCALER}:
             family = self._likely_family(role)
         override = self._override(role, family)
         if override:

@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoraRef:
-    """One adapter on a diffusion model; `strength` is -2..2, 0 means no effect.
+    """One adapter on a diffusion model; `strength` is -20..20, 0 means no effect.
 
     `strict` makes it an error when a part of the file fits nowhere, instead of a warning.
     """

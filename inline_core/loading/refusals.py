@@ -15,7 +15,7 @@ from inline_core.loading.rules import CATEGORIES_OF_ROLE, ROLE_IN_WORDS, FamilyR
 from inline_core.loading.scan import ModelFile, same_name
 
 _SHARED: Final = (Role.VAE, Role.TEXT_ENCODER)
-_OF_NO_FAMILY: Final = (Role.LORA, Role.UPSCALER)
+_OF_NO_FAMILY: Final = (Role.LORA, Role.UPSCALER, Role.LATENT_UPSCALER)
 
 
 def check_name(name: str) -> None:

@@ -17,6 +17,7 @@ from inline_core.loading.component import ComponentRef, LoraRef, Role
 from inline_core.media.values import Clip, Image, ImageBatch, Mask, MediaFile, Waveform
 from inline_core.sampling.job import SampleJob, SampleResult
 from inline_core.sampling.sigmas.values import Sigmas
+from inline_core.sampling.text_request import TextRequest
 from inline_core.sampling.values import Conditioning, Latent
 
 if TYPE_CHECKING:
@@ -43,6 +44,25 @@ class Render(Protocol):
 
         uint8, or float32 in 0..1.
         """
+
+    def encode_all(self, vae: ComponentRef, images: Sequence[Image], ctx: NodeContext) -> Latent:
+        """Turn pictures into a batch of latents, or, with a VAE of videos, into one video.
+
+        What is beyond the sizes that the VAE can encode is cut off.
+        """
+
+    def on_latents(self, change: str, ctx: NodeContext, *values: Any) -> Any:
+        """Run a function of `sampling.latent_tensors`, by name, where torch lives."""
+
+    def write_text(
+        self, encoder: ComponentRef, request: TextRequest, ctx: NodeContext
+    ) -> tuple[str, str]:
+        """What a language model answers, and what it thought before."""
+
+    def upscale_latent(
+        self, upscaler: ComponentRef, vae: ComponentRef, latent: Latent, ctx: NodeContext
+    ) -> Latent:
+        """Latents of a video twice as wide and high; its sound stays as it is."""
 
     def decode_clips(self, vae: ComponentRef, latent: Latent, ctx: NodeContext) -> tuple[Clip, ...]:
         """Turn latents of videos into videos without sound, on the CPU."""

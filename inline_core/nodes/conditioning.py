@@ -14,6 +14,7 @@ from inline_core.loading.component import ComponentRef
 from inline_core.media.values import Image, ImageBatch, Mask
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.latent import single_image
+from inline_core.nodes.sample import prompt_for
 from inline_core.sampling.values import Conditioning, Control
 
 Percent = Annotated[float, Param(min=0.0, max=1.0, step=0.001)]
@@ -44,7 +45,7 @@ def encode_with_images(
     Raises: ModelFileInvalid.
     """
     options = () if numbered else (("one_picture", True),)
-    conditioning = Conditioning(prompt, text_encoder, pictures=tuple(images or ()), options=options)
+    conditioning = prompt_for(text_encoder, prompt, pictures=tuple(images or ()), options=options)
     ctx.render.encode_text(conditioning, ctx)
     return conditioning
 

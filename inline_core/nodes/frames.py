@@ -41,12 +41,14 @@ def frames(
     last: Annotated[Image | ImageBatch | None, Port(PortKind.IMAGE, "Last frame")] = None,
     *,
     rest: Annotated[str, Param(label="Frames between", options=_RESTS)] = "grey",
+    strength: Annotated[float, Param(min=0.0, max=1.0, step=0.01, advanced=True)] = 1.0,
 ) -> Conditioning:
     """Give a model the frames that a video begins and ends with; `latent` says its size.
 
     Pictures are scaled to the video, and cut where its shape is another one.  Models that also look
     at them through CLIP (Wan 2.1) are shown them as they are; with nothing between they are shown
     as they were cut (HunyuanVideo 1.5).
+    `strength` below 1 lets the frames change (LTX only).
     Raises: InvalidParam, ModelFileInvalid.
     """
     shown = [single_image(ctx, image) for image in (first, last) if image is not None]
@@ -68,7 +70,7 @@ def frames(
             if rest == "nothing":
                 shown = [Image(fitting)]
     given = ctx.render.encode_pixels(vae, pixels, ctx)
-    given = replace(given, mask=mask, frames=latent.frames)
+    given = replace(given, mask=mask, frames=latent.frames, strength=strength)
     return replace(conditioning, references=(given,), pictures=tuple(shown))
 
 
@@ -87,8 +89,12 @@ def keyframes(
     latent: Latent,
     first: Annotated[Image | ImageBatch | None, Port(PortKind.IMAGE, "First frame")] = None,
     last: Annotated[Image | ImageBatch | None, Port(PortKind.IMAGE, "Last frame")] = None,
+    *,
+    strength: Annotated[float, Param(min=0.0, max=1.0, step=0.01, advanced=True)] = 1.0,
 ) -> Conditioning:
-    """Hold a model to pictures at the ends of a video (MiniMax H3); `latent` says its size.
+    """Hold a model to pictures at the ends of a video; `latent` says its size.
+
+    For MiniMax H3, and LTX-2 with a last frame; `strength` below 1 lets the frames change (LTX).
 
     Each picture is encoded by itself, and the text encoder sees it too.  The first one is stretched
     to the video, the one after it is cut to its shape.
@@ -110,7 +116,8 @@ def keyframes(
         mask = np.full((latent.frames, 1, 1), 255, np.uint8)
         mask[place] = 0
         encoded = ctx.render.encode_pixels(vae, pixels, ctx)
-        references.append(replace(encoded, mask=mask, frames=latent.frames))
+        held = replace(encoded, mask=mask, frames=latent.frames, strength=strength)
+        references.append(held)
         shown.append(Image(pixels, image.provenance))
     return replace(conditioning, references=tuple(references), pictures=tuple(shown))
 

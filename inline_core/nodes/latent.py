@@ -12,8 +12,8 @@ from inline_core.media.values import Clip, Image, ImageBatch, Mask, Waveform
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.sampling.values import Latent
 
-Size = Annotated[int, Param(min=64, max=4096, step=8)]
-Batch = Annotated[int, Param(min=1, max=16, step=1)]
+Size = Annotated[int, Param(min=16, max=16384, step=8)]
+Batch = Annotated[int, Param(min=1, max=64, step=1)]
 
 
 @node(
@@ -46,11 +46,15 @@ def encode(
     vae: Annotated[ComponentRef, Port(PortKind.VAE, "VAE")],
     image: Image | ImageBatch,
 ) -> Latent:
-    """Turn a picture into latents, to be denoised from there.
+    """Turn pictures into latents, to be denoised from there; with a VAE of videos, into a video.
 
-    Raises: ModelFileInvalid, InvalidAsset.
+    What is beyond a multiple of the VAE's factor is cut off around the middle, and frames that make
+    no whole latent frame at the end.
+    Raises: ModelFileInvalid, InvalidAsset, InvalidParam for pictures of different sizes.
     """
-    return ctx.render.encode_image(vae, single_image(ctx, image), ctx)
+    if isinstance(image, Image):
+        return ctx.render.encode_all(vae, [image], ctx)
+    return ctx.render.encode_all(vae, image.images, ctx)
 
 
 @node(
@@ -65,11 +69,17 @@ def encode(
 def decode(
     ctx: NodeContext, vae: Annotated[ComponentRef, Port(PortKind.VAE, "VAE")], latent: Latent
 ) -> Image | ImageBatch:
-    """Turn latents into pictures; each becomes a take.
+    """Turn latents into pictures; each becomes a take.  Of a video, into its frames.
 
     Raises: ModelFileInvalid, NotFinite.
     """
-    images = ctx.render.decode(vae, latent, ctx)
+    if latent.frames > 1:
+        clips = ctx.render.decode_clips(vae, latent, ctx)
+        images = tuple(
+            Image(frame, dict(clip.provenance)) for clip in clips for frame in clip.frames
+        )
+    else:
+        images = ctx.render.decode(vae, latent, ctx)
     ctx.describe(vae=vae.name)
     return images[0] if len(images) == 1 else ImageBatch(images)
 

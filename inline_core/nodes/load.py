@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
+from inline_core.families.registry import FAMILIES
 from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef, LoraRef, Role
 from inline_core.nodes.base import NodeContext, Param, Port, node
+from inline_core.sampling.patches import ClipSkip, Shift, with_patch
 
 LoraChain = tuple[LoraRef, ...]
+_SCHEDULES = (("family", "As the model was published"), ("comfyui", "As ComfyUI has it"))
+Schedule = Annotated[str, Param(options=_SCHEDULES, advanced=True)]
 
 
 @node(
@@ -24,12 +28,15 @@ def diffusion_model(
     ctx: NodeContext,
     *,
     file: Annotated[str, Param(label="Model", options_from="diffusion_models")] = "",
+    schedule: Schedule = "family",
 ) -> ComponentRef:
     """Name a diffusion model; an empty name picks the best one there is.
 
+    `schedule` is the shift of its noise levels where no other node sets one: that of its reference
+    implementation, or the fixed one that ComfyUI gives the family.
     Raises: ModelFileMissing, ModelFileInvalid.
     """
-    return ctx.components.find(Role.DIFFUSION_MODEL, file)
+    return _scheduled(ctx.components.find(Role.DIFFUSION_MODEL, file), schedule)
 
 
 @node(
@@ -47,14 +54,62 @@ def checkpoint(
     ctx: NodeContext,
     *,
     file: Annotated[str, Param(label="Checkpoint", options_from="checkpoints")] = "",
+    schedule: Schedule = "family",
 ) -> tuple[ComponentRef, ComponentRef, ComponentRef]:
     """Name a checkpoint: its diffusion model, its VAE and its text encoders.
 
     What is not in the file is what fits best of the files of their own.  An empty name picks the
-    best one there is.  Raises: ModelFileMissing, ModelFileInvalid.
+    best one there is.  `schedule` is as for Load Diffusion Model.
+    Raises: ModelFileMissing, ModelFileInvalid.
     """
     model = ctx.components.find(Role.CHECKPOINT, file)
-    return model, vae_for(ctx, model), ctx.components.encoders_for(model)
+    found = vae_for(ctx, model), ctx.components.encoders_for(model)
+    return _scheduled(model, schedule), *found
+
+
+def _scheduled(model: ComponentRef, schedule: str) -> ComponentRef:
+    """The model with the shift that ComfyUI gives its family, if that is what is wanted."""
+    family = FAMILIES.get(model.family)
+    if schedule != "comfyui" or family is None:
+        return model
+    shift = family.comfyui_shifts.get(model.variant, family.comfyui_shifts.get(""))
+    return model if shift is None else with_patch(model, Shift(shift))
+
+
+@node(
+    "load/vae-for-model",
+    title="VAE of Model",
+    category="Loaders",
+    icon="box",
+    outputs=[Port(PortKind.VAE, "VAE")],
+)
+def vae_of_model(
+    ctx: NodeContext, model: Annotated[ComponentRef, Port(PortKind.MODEL, "Model")]
+) -> ComponentRef:
+    """Find the VAE that fits a model, with what makes the sound of its videos.
+
+    Raises: ModelFileMissing, ModelFileInvalid.
+    """
+    return vae_for(ctx, model)
+
+
+@node(
+    "load/clip-skip",
+    title="CLIP Skip of Encoder",
+    category="Loaders",
+    icon="type",
+    outputs=[Port(PortKind.TEXT_ENCODER, "Text encoder")],
+)
+def clip_skip(
+    text_encoder: Annotated[ComponentRef, Port(PortKind.TEXT_ENCODER)],
+    *,
+    layer: Annotated[int, Param(label="Layer from the end", min=1, max=24, step=1)] = 2,
+) -> ComponentRef:
+    """Let all prompts of a text encoder be what an earlier layer of CLIP makes of them (1: last).
+
+    For Stable Diffusion.
+    """
+    return replace(text_encoder, patches=(*text_encoder.patches, ClipSkip(layer)))
 
 
 def vae_for(ctx: NodeContext, model: ComponentRef) -> ComponentRef:
@@ -103,6 +158,9 @@ def text_encoder(
     file_3: Annotated[
         str, Param(label="Third text encoder", options_from="text_encoders", advanced=True)
     ] = "",
+    file_4: Annotated[
+        str, Param(label="Fourth text encoder", options_from="text_encoders", advanced=True)
+    ] = "",
 ) -> ComponentRef:
     """Name the text encoders of a model, in any order; an empty name picks the best one there is.
 
@@ -110,7 +168,8 @@ def text_encoder(
     Raises: ModelFileMissing, ModelFileInvalid.
     """
     first = ctx.components.find(Role.TEXT_ENCODER, file)
-    others = [ctx.components.find(Role.TEXT_ENCODER, name) for name in (file_2, file_3) if name]
+    names = [name for name in (file_2, file_3, file_4) if name]
+    others = [ctx.components.find(Role.TEXT_ENCODER, name) for name in names]
     return replace(first, others=tuple(others))
 
 
@@ -134,7 +193,7 @@ def controlnet(
 
 
 _UNMATCHED = (("warn", "Warn when most of it fits"), ("error", "Refuse"))
-Strength = Annotated[float, Param(min=-2.0, max=2.0, step=0.05)]
+Strength = Annotated[float, Param(min=-20.0, max=20.0, step=0.05)]
 Unmatched = Annotated[str, Param(label="Parts that fit nowhere", options=_UNMATCHED, advanced=True)]
 
 

@@ -14,6 +14,7 @@ from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.sample import SCHEDULERS, Model
 from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.patches import (
+    Differential,
     ExpertBoundary,
     FluxShift,
     GuidanceInterval,
@@ -23,9 +24,14 @@ from inline_core.sampling.patches import (
     RescaleGuidance,
     Shift,
     SkipLayers,
+    SoundGuidance,
     StepCache,
+    WeakenNegative,
+    ZeroStar,
     with_patch,
 )
+from inline_core.sampling.sigmas.published import sd_turbo
+from inline_core.sampling.sigmas.schedules import beta as beta_schedule
 from inline_core.sampling.sigmas.schedules import sigmas_for, steps_laid_out
 from inline_core.sampling.sigmas.values import Sigmas
 from inline_core.sampling.values import Conditioning, Latent
@@ -212,6 +218,75 @@ def skip_layers(
     return _patched(ctx, model, SkipLayers(numbers, scale, start_percent, end_percent))
 
 
+@node(
+    "guidance/weaken-negative",
+    title="Weaken Negative",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def weaken_negative(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    layers: str = "7, 8, 9",
+    start_percent: Start = 0.0,
+    end_percent: End = 1.0,
+) -> ComponentRef:
+    """Leave blocks out of the negative estimate: guidance leads away from a weaker model.
+
+    It costs nothing more.  `layers` are numbers of blocks from 0.  Raises: InvalidParam.
+    """
+    _check_span(start_percent, end_percent)
+    return _patched(ctx, model, WeakenNegative(_numbers(layers), start_percent, end_percent))
+
+
+@node(
+    "guidance/sound",
+    title="Guidance of Sound",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def sound_guidance(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    cfg: Annotated[float, Param(label="CFG", min=0.0, max=100.0, step=0.1)] = 7.0,
+) -> ComponentRef:
+    """Guide the sound of a video by another scale than its pictures (LTX-2)."""
+    return _patched(ctx, model, SoundGuidance(cfg))
+
+
+@node(
+    "guidance/zero-star",
+    title="CFG-Zero*",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def zero_star(ctx: NodeContext, model: Model) -> ComponentRef:
+    """Scale the negative velocity to the positive one before guiding (Fan et al. 2025)."""
+    return _patched(ctx, model, ZeroStar(), flow_only=True)
+
+
+@node(
+    "model/differential",
+    title="Differential Diffusion",
+    category="Model",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def differential(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    strength: Annotated[float, Param(min=0.0, max=1.0, step=0.01)] = 1.0,
+) -> ComponentRef:
+    """Let the grey of a noise mask say from when on a place is made anew (Levin and Fried 2023)."""
+    return _patched(ctx, model, Differential(strength))
+
+
 @node("model/step-cache", title="Step Cache", category="Model", icon="zap", outputs=_MODEL)
 def step_cache(
     ctx: NodeContext,
@@ -253,6 +328,46 @@ def schedule(
     wanted = ScheduleFor(model.variant, width, height, steps_laid_out(steps, denoise))
     table = table_for(model, family_of(model), wanted)
     return Sigmas(sigmas_for(scheduler, steps, table, denoise))
+
+
+@node(
+    "sigmas/turbo",
+    title="SD-Turbo Sigmas",
+    category="Sigmas",
+    icon="list",
+    outputs=[Port(PortKind.SIGMAS)],
+)
+def turbo(
+    model: Model,
+    *,
+    steps: Annotated[int, Param(min=1, max=10, step=1)] = 1,
+    denoise: Annotated[float, Param(min=0.0, max=1.0, step=0.01)] = 1.0,
+) -> Sigmas:
+    """The sigmas of SD-Turbo and SDXL-Turbo: timesteps 999, 899, 799, ... of the model."""
+    table = table_for(model, family_of(model), ScheduleFor(model.variant))
+    return Sigmas(sd_turbo(table, steps, denoise))
+
+
+@node(
+    "sigmas/beta",
+    title="Beta Sigmas",
+    category="Sigmas",
+    icon="list",
+    outputs=[Port(PortKind.SIGMAS)],
+)
+def beta(
+    model: Model,
+    *,
+    steps: Annotated[int, Param(min=1, max=1000, step=1)] = 20,
+    alpha: Annotated[float, Param(min=0.0, max=50.0, step=0.01)] = 0.6,
+    beta: Annotated[float, Param(min=0.0, max=50.0, step=0.01)] = 0.6,
+) -> Sigmas:
+    """Quantiles of a Beta distribution over a model's noise levels (Lee et al. 2024).
+
+    Raises: InvalidParam unless `alpha` and `beta` are above 0.
+    """
+    table = table_for(model, family_of(model), ScheduleFor(model.variant, steps=steps))
+    return Sigmas((*beta_schedule(steps, table, alpha, beta), 0.0))
 
 
 @node(

@@ -12,6 +12,7 @@ from inline_core.nodes import (
     audio,
     audio_mix,
     conditioning,
+    conditioning_combine,
     frames,
     image,
     image_batch,
@@ -23,6 +24,7 @@ from inline_core.nodes import (
     image_upscale,
     inputs,
     latent,
+    latent_change,
     load,
     mask,
     mask_shape,
@@ -32,6 +34,7 @@ from inline_core.nodes import (
     patches,
     sample,
     sigmas,
+    text_generate,
     texts,
     video,
 )
@@ -61,9 +64,12 @@ _BUILTIN: tuple[ModuleType, ...] = (
     outputs,
     load,
     conditioning,
+    conditioning_combine,
+    latent_change,
     frames,
     patches,
     sigmas,
+    text_generate,
 )
 ENTRY_POINT_GROUP = "inline_core.nodes"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
+from inline_core.sampling.patches import ClipSkip, last
 from inline_core.sampling.sigmas.schedules import SCHEDULE_LABELS, SCHEDULES
 from inline_core.sampling.sigmas.values import Sigmas
 from inline_core.sampling.solver_options import options_from
@@ -50,9 +52,19 @@ def encode_text(
 
     Raises: ModelFileInvalid.
     """
-    conditioning = Conditioning(prompt, text_encoder)
+    conditioning = prompt_for(text_encoder, prompt)
     ctx.render.encode_text(conditioning, ctx)
     return conditioning
+
+
+def prompt_for(text_encoder: ComponentRef, prompt: str, **more: Any) -> Conditioning:
+    """A prompt, with what was put on its text encoder as options."""
+    skip = last(text_encoder.patches, ClipSkip)
+    options = dict(more.pop("options", ()))
+    if skip is not None:
+        options.setdefault("clip_skip", skip.layer)
+    plain = replace(text_encoder, patches=())
+    return Conditioning(prompt, plain, options=tuple(sorted(options.items())), **more)
 
 
 @node(
@@ -105,7 +117,7 @@ def sample(
     title="Sample (Advanced)",
     category="Sampling",
     icon="wand",
-    outputs=[Port(PortKind.LATENT)],
+    outputs=[Port(PortKind.LATENT), Port(PortKind.LATENT, "Denoised", id="denoised")],
     needs=["torch"],
 )
 def sample_advanced(
@@ -133,14 +145,15 @@ def sample_advanced(
     ] = 1.0,
     style: Annotated[str, Param(options=_STYLES, advanced=True)] = "regular",
     solver_options: Annotated[str, Param(label="Solver options", advanced=True)] = "",
-) -> Latent:
+) -> tuple[Latent, Latent]:
     """Denoise a part of a schedule, or along sigmas of your own.
 
     Steps `start_step` to `end_step` of the schedule are run.  With `leftover_noise` the last one
     leaves its noise in, to be gone on with by another sampler without `add_noise`.  Wired `sigmas`
     stand in for scheduler, steps and denoise.  `second` is a conditioning between the positive and
     the negative one: regular adds `cfg` times what sets the positive one apart from it, nested
-    guides from it first.  `solver_options` are written `eta=0.5, s_noise=1.0`.
+    guides from it first.  `solver_options` are written `eta=0.5, s_noise=1.0`.  `denoised` is the
+    last estimate of the clean latent, which differs where noise is left.
     Raises: ModelFileInvalid, InvalidParam, NotFinite, OutOfMemory.
     """
     job = SampleJob(
@@ -165,7 +178,8 @@ def sample_advanced(
         dual_style=style,
         options=options_from(sampler, solver_options),
     )
-    return run_job(ctx, job).latent
+    result = run_job(ctx, job)
+    return result.latent, result.denoised or result.latent
 
 
 def run_job(ctx: NodeContext, job: SampleJob) -> SampleResult:

@@ -8,6 +8,7 @@ from inline_core.graph.ports import PortKind
 from inline_core.nodes.base import Param, Port, node
 from inline_core.sampling.sigmas import lists, published
 from inline_core.sampling.sigmas.values import Sigmas
+from inline_core.sampling.values import Latent
 
 Steps = Annotated[int, Param(min=1, max=200, step=1)]
 Size = Annotated[int, Param(min=16, max=16384, step=1)]
@@ -20,6 +21,8 @@ _MODEL_TYPES = (
     ("SDXL", "SDXL"),
     ("SVD", "Stable Video Diffusion"),
 )
+# Pixels and frames that a latent of LTX-Video stands for.
+_LTX_SIDE, _LTX_FRAMES = 32, 8
 _HIGH_AND_LOW = (
     Port(PortKind.SIGMAS, "High", id="high"),
     Port(PortKind.SIGMAS, "Low", id="low"),
@@ -89,6 +92,7 @@ def flux2(
     outputs=[Port(PortKind.SIGMAS)],
 )
 def ltxv(
+    latent: Latent | None = None,
     *,
     steps: Steps = 20,
     tokens: Annotated[int, Param(min=1, max=10_000_000, step=1)] = 4096,
@@ -99,8 +103,12 @@ def ltxv(
 ) -> Sigmas:
     """The sigmas of LTX-Video; `tokens` is frames x height x width of the latent.
 
-    `stretch` scales them so that the last one before 0 is `terminal`.
+    A wired latent says how many tokens it has.  `stretch` scales the sigmas so that the last one
+    before 0 is `terminal`.
     """
+    if latent is not None:
+        frames = (latent.frames - 1) // _LTX_FRAMES + 1
+        tokens = frames * (latent.height // _LTX_SIDE) * (latent.width // _LTX_SIDE)
     return Sigmas(published.ltxv(steps, tokens, max_shift, base_shift, stretch, terminal))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inline_core.sampling.job import SampleJob
     from inline_core.sampling.offer import Offer
     from inline_core.sampling.sigmas.tables import SigmaTable
-    from inline_core.sampling.values import Latent
+    from inline_core.sampling.values import Latent, Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,13 @@ class SoundtrackSpace(LatentSpace):
         return rows
 
 
+def video_values(space: LatentSpace, latent: Latent) -> int:
+    """How many values of a row belong to the video, where the rest is its sound; else 0."""
+    if not isinstance(space, SoundtrackSpace):
+        return 0
+    return math.prod(space.video_shape(latent.width, latent.height, latent.frames))
+
+
 @dataclass(frozen=True, slots=True)
 class PassSize:
     """What one forward pass works on: sizes from the header, pixels, and members.
@@ -171,12 +178,14 @@ class ModelFamily:
     `runtime` the module with its torch code, imported on the device thread, and `workload` the
     values that one forward pass and its decode need beside the weights.  `guidance_input` names the
     constructor argument that says whether a model takes its guidance as an input ("": none does).
-    `looks_at_references` says that prompts may carry latents of pictures, `reads_pictures` that its
+    `looks_at_references` says that prompts may carry latents of pictures (`holds_loosely`: frames
+    that are given may have a strength below 1), `reads_pictures` that its
     text encoder looks at pictures (see `families.references`).  `modules` names the modules that
     load text encoders and autoencoders of its own, by role and architecture.  `check` raises
     InvalidParam for a job that a model with these sizes cannot do; where prompts are read in
     another way for each variant (`prompts_by_variant`), they have it as option `variant`; where
     they name the length of what is made (`prompts_by_length`), they have it as option `seconds`.
+    `comfyui_shifts` are the fixed shifts that ComfyUI gives its schedule, by variant ("": any).
     `refused` are variants that this release cannot run, and why; see `check_variant`.
     `controlled` says that it takes ControlNets (see `families.controls`), `control_latents` that
     these look at the latents of a picture, not at its pixels.  `offers` are its
@@ -191,6 +200,7 @@ class ModelFamily:
     workload: Callable[[PassSize], Workload]
     guidance_input: str = ""
     looks_at_references: bool = False
+    holds_loosely: bool = False
     reads_pictures: bool = False
     frame_multiple: int = 1
     frame_first: int = 1
@@ -200,6 +210,7 @@ class ModelFamily:
     prompts_by_variant: bool = False
     prompts_by_length: bool = False
     refused: Mapping[str, str] = field(default_factory=dict)
+    comfyui_shifts: Mapping[str, float] = field(default_factory=dict)
     controlled: bool = False
     control_latents: bool = False
     offers: tuple[Offer, ...] = ()
@@ -297,6 +308,15 @@ class BatchDenoiser(Denoiser, Protocol):
         """As `Denoiser.predict` with a row each; `check` is called between blocks and may raise."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptPart:
+    """One of several prompts that are combined: encoded, and where and when it counts."""
+
+    encoded: Any
+    region: Region
+    guidance: float | None = None
+
+
 @dataclass(slots=True)
 class Prepared:
     """Everything loaded and encoded that one job needs; `release` gives the leases back.
@@ -304,6 +324,8 @@ class Prepared:
     `max_pictures` is how many pictures of this size fit into one forward pass (`rows_apart`: not
     even one with all its estimates), `speed_key` says for
     which passes measured speeds hold (device, model, precision; empty: none are measured).
+    `parts` are the prompts that positive, negative and second consist of, where that is more than
+    one that counts everywhere.
     """
 
     denoiser: BatchDenoiser
@@ -322,6 +344,7 @@ class Prepared:
     rows_apart: bool = False
     speed_key: str = ""
     vae_family: str = ""
+    parts: Mapping[str, tuple[PromptPart, ...]] = field(default_factory=dict)
 
 
 class ModelSource(Protocol):

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from inline_core.sampling.family import BatchDenoiser, Row
-from inline_core.sampling.guidance import Pass
 from inline_core.sampling.memory import is_out_of_memory
 from inline_core.sampling.speeds import PassSpeeds
-from inline_core.sampling.stepping import Ask
+from inline_core.sampling.stepping import Ask, Way
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +30,7 @@ class _Line:
 
     job: int
     picture: int
-    wanted: Pass
+    way: Way
     latents: Tensor
     sigma: float
     row: Row
@@ -78,8 +77,8 @@ class ForwardPasses:
         asks: Sequence[Ask],
         limits: ForwardLimits,
         check: Check,
-    ) -> tuple[list[dict[Pass, Tensor]], int]:
-        """The estimates of each job, by pass, each (pictures, channels, ...).
+    ) -> tuple[list[dict[Way, Tensor]], int]:
+        """The estimates of each job, by way, each (pictures, channels, ...).
 
         Beside them, the most pictures that shared a pass.
         Raises: whatever the model or `check` raises.
@@ -98,11 +97,11 @@ class ForwardPasses:
             self._free_memory()
             alone = [[line] for picture in pictures for line in picture]
             lines, together = self._run(denoiser, alone, ForwardLimits(1, ""), check)
-        found: dict[tuple[int, Pass], list[Tensor]] = defaultdict(list)
+        found: dict[tuple[int, Way], list[Tensor]] = defaultdict(list)
         for line, estimate in lines:
-            found[line.job, line.wanted].append(estimate)
+            found[line.job, line.way].append(estimate)
         parts = [
-            {wanted: torch.stack(found[index, wanted]) for wanted in ask.rows}
+            {way: torch.stack(found[index, way]) for way in ask.rows}
             for index, ask in enumerate(asks)
         ]
         return parts, together
@@ -137,7 +136,7 @@ class ForwardPasses:
             # A pass that is not full says nothing about its size.
             full = len(lines) > size - least and all(line.row.memory is None for line in lines)
             started_s = _now(lines) if measure and full else 0.0
-            estimates = _one_pass(denoiser, lines, check)
+            estimates = _passes(denoiser, lines, check)
             if speeds is not None and measure and full:
                 speeds.record(limits.kind, size, (_now(lines) - started_s) / len(lines))
             done.extend(zip(lines, estimates, strict=True))
@@ -169,8 +168,8 @@ def _pictures(asks: Sequence[Ask]) -> Iterator[list[_Line]]:
     for job, ask in enumerate(asks):
         for picture in range(ask.latents.shape[0]):
             yield [
-                _Line(job, picture, wanted, ask.latents[picture], ask.sigma, rows[picture])
-                for wanted, rows in ask.rows.items()
+                _Line(job, picture, way, ask.seen(way)[picture], ask.sigma, rows[picture])
+                for way, rows in ask.rows.items()
             ]
 
 
@@ -188,6 +187,19 @@ def _chunks(
         rows += len(lines)
     if chunk:
         yield chunk
+
+
+def _passes(denoiser: BatchDenoiser, lines: Sequence[_Line], check: Check) -> list[Tensor]:
+    """The estimates of lines, in order: one pass, or one for each size of their latents."""
+    sizes = dict.fromkeys(line.latents.shape for line in lines)
+    if len(sizes) == 1:
+        return list(_one_pass(denoiser, lines, check))
+    found: dict[int, Tensor] = {}
+    for size in sizes:
+        places = [index for index, line in enumerate(lines) if line.latents.shape == size]
+        alike = _one_pass(denoiser, [lines[index] for index in places], check)
+        found.update(zip(places, alike, strict=True))
+    return [found[index] for index in range(len(lines))]
 
 
 def _one_pass(denoiser: BatchDenoiser, lines: Sequence[_Line], check: Check) -> Sequence[Tensor]:

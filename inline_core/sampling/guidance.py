@@ -20,6 +20,9 @@ from inline_core.sampling.patches import (
     ProjectGuidance,
     RescaleGuidance,
     SkipLayers,
+    SoundGuidance,
+    WeakenNegative,
+    ZeroStar,
     every,
     last,
 )
@@ -75,6 +78,9 @@ class Guidance:
     projected: ProjectedGuidance | None = None
     intervals: tuple[tuple[_Span, float], ...] = ()
     skips: tuple[tuple[_Span, SkipLayers], ...] = ()
+    weak: tuple[tuple[_Span, WeakenNegative], ...] = ()
+    zero_star: bool = False
+    sound: tuple[int, float] | None = None
 
     def scale_at(self, sigma: float) -> float:
         """The guidance scale at `sigma`."""
@@ -90,13 +96,25 @@ class Guidance:
                 return skip
         return None
 
+    def skipped_layers(self, wanted: Pass, sigma: float) -> tuple[int, ...]:
+        """The blocks that an estimate does not go through at `sigma`."""
+        if wanted is Pass.SKIPPED:
+            skip = self.skip_at(sigma)
+            return skip.layers if skip is not None else ()
+        if wanted is Pass.NEGATIVE:
+            for span, weak in reversed(self.weak):
+                if span.holds(sigma):
+                    return weak.layers
+        return ()
+
     def passes(self, sigma: float) -> tuple[Pass, ...]:
         """What has to be estimated at `sigma`; the negative only where it counts."""
         wanted = [Pass.POSITIVE]
         scale = self.scale_at(sigma)
+        other = self.sound is not None and self.sound[1] != 1.0
         if self.second_cfg is not None:
             wanted += [Pass.SECOND, Pass.NEGATIVE]
-        elif scale != 1.0 or self.always_negative:
+        elif scale != 1.0 or other or self.always_negative:
             wanted.append(Pass.NEGATIVE)
         if self.skip_at(sigma) is not None:
             wanted.append(Pass.SKIPPED)
@@ -106,14 +124,7 @@ class Guidance:
         """One estimate of the clean latents from those of `passes(sigma)`."""
         positive = parts[Pass.POSITIVE]
         scale = self.scale_at(sigma)
-        guided = positive
-        if self.second_cfg is not None:
-            guided = self._dual(parts, scale, self.second_cfg)
-        elif scale != 1.0 and self.projected is not None:
-            negative = parts[Pass.NEGATIVE]
-            guided = self.projected.combine(positive, negative, latents, sigma, scale)
-        elif scale != 1.0:
-            guided = classifier_free(positive, parts[Pass.NEGATIVE], scale)
+        guided = self._guided(parts, latents, sigma, scale)
         if guided is not positive:
             if self.rescale:
                 guided = rescaled(guided, positive, latents, sigma, self.rescale, flow=self.flow)
@@ -125,6 +136,37 @@ class Guidance:
         if skip is not None:
             # Skip-layer guidance (Stability AI 2024, SD3.5): away from the weakened model.
             guided = guided + skip.scale * (positive - parts[Pass.SKIPPED])
+        return guided
+
+    def _guided(
+        self, parts: Mapping[Pass, Tensor], latents: Tensor, sigma: float, scale: float
+    ) -> Tensor:
+        """The positive estimate, led away from the negative one in the way of this job."""
+        positive, negative = parts[Pass.POSITIVE], parts.get(Pass.NEGATIVE)
+        if self.second_cfg is not None:
+            return self._dual(parts, scale, self.second_cfg)
+        if negative is None:
+            return positive
+        if self.sound is not None:
+            return self._with_sound(positive, negative, scale, self.sound)
+        if scale == 1.0:
+            return positive
+        if self.projected is not None:
+            return self.projected.combine(positive, negative, latents, sigma, scale)
+        if self.zero_star:
+            return zero_star(positive, negative, latents, scale)
+        return classifier_free(positive, negative, scale)
+
+    @staticmethod
+    def _with_sound(
+        positive: Tensor, negative: Tensor, scale: float, sound: tuple[int, float]
+    ) -> Tensor:
+        """Rows (videos, values) guided with a scale for the values of the video and of the rest."""
+        count, other = sound
+        video = classifier_free(positive[:, :count], negative[:, :count], scale)
+        guided = positive.clone()  # (videos, values)
+        guided[:, :count] = video
+        guided[:, count:] = classifier_free(positive[:, count:], negative[:, count:], other)
         return guided
 
     def _dual(self, parts: Mapping[Pass, Tensor], scale: float, second_scale: float) -> Tensor:
@@ -140,13 +182,18 @@ class Guidance:
         return classifier_free(second, negative, second_scale) + scale * (first - second)
 
 
-def guidance_of(job: SampleJob, table: SigmaTable) -> Guidance:
-    """The guidance of a job with the patches of its model.  Raises: InvalidParam."""
+def guidance_of(job: SampleJob, table: SigmaTable, video_values: int = 0) -> Guidance:
+    """The guidance of a job with the patches of its model.
+
+    `video_values` is how many values of a row belong to the video, where the rest is its sound.
+    Raises: InvalidParam.
+    """
     patches = job.model.patches
     rescale = last(patches, RescaleGuidance)
     norm = last(patches, NormaliseGuidance)
     length = last(patches, KeepLength)
     project = last(patches, ProjectGuidance)
+    sound = last(patches, SoundGuidance)
     if job.second is not None and job.dual_style not in DUAL_STYLES:
         message = f"unknown style {job.dual_style!r}: use one of {', '.join(DUAL_STYLES)}"
         raise InvalidParam(message, param="style")
@@ -168,6 +215,12 @@ def guidance_of(job: SampleJob, table: SigmaTable) -> Guidance:
             (_Span.of(table, patch.start_percent, patch.end_percent), patch)
             for patch in every(patches, SkipLayers)
         ),
+        weak=tuple(
+            (_Span.of(table, patch.start_percent, patch.end_percent), patch)
+            for patch in every(patches, WeakenNegative)
+        ),
+        zero_star=last(patches, ZeroStar) is not None,
+        sound=(video_values, sound.cfg) if sound is not None and video_values else None,
     )
 
 
@@ -177,19 +230,36 @@ def needs_negative(job: SampleJob) -> bool:
     At cfg 1 none does, but for solvers that need the negative estimate itself (CFG++).
     """
     others = any(patch.cfg != 1.0 for patch in every(job.model.patches, GuidanceInterval))
+    sound = last(job.model.patches, SoundGuidance)
+    others = others or (sound is not None and sound.cfg != 1.0)
     asked = job.cfg != 1.0 or job.second is not None or others
     return asked or solver_named(job.sampler).needs_unguided
 
 
 def most_rows(job: SampleJob) -> int:
     """The most rows that one picture of a job takes in a forward pass."""
-    skips = last(job.model.patches, SkipLayers) is not None
-    return 1 + int(needs_negative(job)) + int(job.second is not None) + int(skips)
+    positive = len(job.positive.every)
+    negative = len(job.negative.every) if job.negative is not None else 1
+    second = len(job.second.every) if job.second is not None else 0
+    skips = positive if last(job.model.patches, SkipLayers) is not None else 0
+    return positive + (negative if needs_negative(job) else 0) + second + skips
 
 
 def classifier_free(positive: Tensor, negative: Tensor, scale: float) -> Tensor:
     """``negative + scale * (positive - negative)`` (Ho and Salimans 2022, equation 6)."""
     return positive + (scale - 1.0) * (positive - negative)
+
+
+def zero_star(positive: Tensor, negative: Tensor, latents: Tensor, scale: float) -> Tensor:
+    """CFG-Zero* (Fan et al. 2025, arXiv:2503.18886, equation 9) for the velocities of a flow model.
+
+    The negative velocity is first scaled to lie nearest to the positive one, picture by picture.
+    """
+    wanted, given = latents - positive, latents - negative  # velocities, but for 1 / sigma
+    axes = tuple(range(1, wanted.ndim))
+    length = given.square().sum(axes, keepdim=True).clamp_min(_TINY)
+    best = (wanted * given).sum(axes, keepdim=True) / length  # (pictures, 1, ...)
+    return latents - (best * given + scale * (wanted - best * given))
 
 
 def rescaled(

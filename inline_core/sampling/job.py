@@ -78,15 +78,24 @@ class SampleJob:
     @property
     def controls(self) -> tuple[ComponentRef, ...]:
         """The ControlNets of all its prompts, each once, in order."""
-        prompts = [item for item in (self.positive, self.negative, self.second) if item is not None]
-        models = (control.model for prompt in prompts for control in prompt.controls)
+        models = (control.model for prompt in self.prompts for control in prompt.controls)
         return tuple(dict.fromkeys(models))
+
+    @property
+    def prompts(self) -> tuple[Conditioning, ...]:
+        """All its conditionings, those that others are combined with among them."""
+        given = [item for item in (self.positive, self.negative, self.second) if item is not None]
+        return tuple(one for item in given for one in item.every)
 
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """The denoised latent and what really happened (seeds, sigmas, batch size, dtype, notes)."""
+    """The denoised latent and what really happened (seeds, sigmas, batch size, dtype, notes).
+
+    `denoised` is the last estimate of the clean latent; None where no step was run.
+    """
 
     latent: Latent
     provenance: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    denoised: Latent | None = None

@@ -19,6 +19,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from inline_core.sampling.sigmas.tables import SigmaTable
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """Grey says from when on a place is made anew (Levin and Fried 2023, arXiv:2306.00950).
+
+    The threshold falls with the timestep from 1 at sigma `first` to 0 at `end`, as ComfyUI counts;
+    `strength` is how much of that there is beside the grey itself.
+    """
+
+    table: SigmaTable
+    first: float
+    end: float
+    strength: float
+
+    def share(self, mask: Tensor, sigma: float) -> Tensor:
+        """The mask at `sigma`, in its shape."""
+        start, end = self.table.timestep(self.first), self.table.timestep(self.end)
+        span = start - end
+        threshold = (self.table.timestep(sigma) - end) / span if span else 0.0
+        reached = (mask >= threshold).to(mask.dtype)
+        return reached * self.strength + mask * (1.0 - self.strength)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptPart:
@@ -32,15 +56,22 @@ class KeptPart:
     clean: Tensor
     noise: Tensor
     flow: bool
+    differing: Differing | None = None
+
+    def share_at(self, sigma: float) -> Tensor:
+        """How much of each place is made anew at `sigma`."""
+        return self.share if self.differing is None else self.differing.share(self.share, sigma)
 
     def before(self, latents: Tensor, sigma: float) -> Tensor:
         """The latents to be estimated at `sigma`."""
         kept = noised(self.clean, self.noise, sigma, flow=self.flow)
-        return latents * self.share + kept * (1.0 - self.share)
+        share = self.share_at(sigma)
+        return latents * share + kept * (1.0 - share)
 
-    def after(self, denoised: Tensor) -> Tensor:
-        """The estimate with the kept part put back."""
-        return denoised * self.share + self.clean * (1.0 - self.share)
+    def after(self, denoised: Tensor, sigma: float) -> Tensor:
+        """The estimate at `sigma` with the kept part put back."""
+        share = self.share_at(sigma)
+        return denoised * share + self.clean * (1.0 - share)
 
 
 def latent_mask(mask: NDArray[np.uint8], like: Tensor) -> Tensor:

@@ -92,6 +92,47 @@ class SkipLayers(Patch):
 
 
 @dataclass(frozen=True, slots=True)
+class WeakenNegative(Patch):
+    """Leave blocks out of the negative estimate, so that guidance leads away from a weaker model.
+
+    It takes no estimate more, and does nothing at a guidance of 1.
+    """
+
+    layers: tuple[int, ...]
+    start_percent: float = 0.0
+    end_percent: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SoundGuidance(Patch):
+    """Another guidance scale for the sound of a video than for its pictures."""
+
+    cfg: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroStar(Patch):
+    """Scale the negative velocity to the positive one before guiding (CFG-Zero*)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differential(Patch):
+    """Let grey of a noise mask say from when on a place is made anew, not how much of it.
+
+    `strength` is how much of that there is: 0 leaves grey as it is, 1 is all of it.
+    """
+
+    strength: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClipSkip(Patch):
+    """On a text encoder: take the states of this layer of CLIP, counted from the end (1: last)."""
+
+    layer: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class StepCache(Patch):
     """Reuse what the blocks added in an earlier step while the first block changes little.
 
@@ -108,7 +149,7 @@ def with_patch(model: ComponentRef, patch: Patch) -> ComponentRef:
 
     Guidance intervals and skipped layers may be put on several times.
     """
-    many = isinstance(patch, GuidanceInterval | SkipLayers)
+    many = isinstance(patch, GuidanceInterval | SkipLayers | WeakenNegative)
     kept = (other for other in model.patches if many or type(other) is not type(patch))
     return replace(model, patches=(*kept, patch))
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from inline_core.errors import InvalidParam, NotFinite
-from inline_core.sampling.family import Prepared, Row, StepMemory
+from inline_core.sampling.family import Prepared, PromptPart, Row, StepMemory, video_values
 from inline_core.sampling.guidance import Guidance, Pass, guidance_of, most_rows
 from inline_core.sampling.job import SampleJob, SampleResult
-from inline_core.sampling.masking import KeptPart, latent_mask
+from inline_core.sampling.masking import Differing, KeptPart, latent_mask
 from inline_core.sampling.noise import NoiseSource, picture_seed
-from inline_core.sampling.patches import StepCache, last
+from inline_core.sampling.patches import Differential, StepCache, last
 from inline_core.sampling.process import end_state, start_state
+from inline_core.sampling.regions import Box, box_of, combined, counts_at
 from inline_core.sampling.sigmas.lists import between
 from inline_core.sampling.sigmas.schedules import sigmas_for
 from inline_core.sampling.solvers import Estimate, Query, Solver, Steps, Trajectory, solver_named
+from inline_core.sampling.values import Region
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,18 +29,29 @@ if TYPE_CHECKING:
     from inline_core.sampling.sigmas.tables import SigmaTable
 
 _LEAST_SIGMAS: Final = 2
+_EVERYWHERE: Final = Region()
+
+Way = tuple[Pass, int]
+"""One estimate of a step: what for, and of which of the prompts that are combined for it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """What a job needs estimated now: each picture in `passes` ways, at one sigma.
+    """What a job needs estimated now: each picture in several ways, at one sigma.
 
-    `latents` (pictures, channels, ...); `rows[pass]` has a row for each picture.
+    `latents` (pictures, channels, ...); `rows[way]` has a row for each picture, `boxes[way]` says
+    of which part of the latents, if not of all.
     """
 
     latents: Tensor
     sigma: float
-    rows: Mapping[Pass, Sequence[Row]]
+    rows: Mapping[Way, Sequence[Row]]
+    boxes: Mapping[Way, Box] = field(default_factory=dict)
+
+    def seen(self, way: Way) -> Tensor:
+        """The latents of one way, (pictures, channels, ...)."""
+        box = self.boxes.get(way)
+        return self.latents if box is None else box.of(self.latents)
 
 
 class Stepping:
@@ -57,10 +70,12 @@ class Stepping:
         self.denoised: Tensor | None = None
         self._job = job
         self._table = prepared.table
-        self._guidance: Guidance = guidance_of(job, prepared.table)
+        self._guidance: Guidance = guidance_of(
+            job, prepared.table, video_values(prepared.space, job.latent)
+        )
         cache = last(job.model.patches, StepCache)
         self._cache = cache if cache is not None and cache.threshold > 0 else None
-        self._memories: dict[tuple[Pass, int], StepMemory] = {}
+        self._memories: dict[tuple[Way, int], StepMemory] = {}
         self._kept: KeptPart | None = None
         self.latents, draw = self._start()
         self._steps: Steps | None = None
@@ -83,23 +98,41 @@ class Stepping:
         latents, sigma = self._query.latents, self._query.sigma
         if self._kept is not None:
             latents = self._kept.before(latents, sigma)
-        rows = {
-            wanted: [self._row(wanted, index, sigma) for index in range(latents.shape[0])]
-            for wanted in self._guidance.passes(sigma)
-        }
-        return Ask(latents, sigma, rows)
+        rows: dict[Way, list[Row]] = {}
+        boxes: dict[Way, Box] = {}
+        for wanted in self._guidance.passes(sigma):
+            for place, part in enumerate(self._parts(wanted)):
+                if not counts_at(part.region, sigma, self._table):
+                    continue
+                way = (wanted, place)
+                rows[way] = [
+                    self._row(way, part, index, sigma) for index in range(latents.shape[0])
+                ]
+                box = box_of(part.region, latents, self.prepared.space.factor)
+                if box is not None:
+                    boxes[way] = box
+        if not rows:
+            # Nobody counts here: better the first prompt than nothing.
+            part = self._parts(Pass.POSITIVE)[0]
+            first = (Pass.POSITIVE, 0)
+            rows[first] = [self._row(first, part, index, sigma) for index in range(len(latents))]
+        return Ask(latents, sigma, rows, boxes)
 
-    def advance(self, asked: Ask, estimates: Mapping[Pass, Tensor]) -> bool:
+    def advance(self, asked: Ask, found: Mapping[Way, Tensor]) -> bool:
         """Take the estimates of `asked`; True when a step is complete.
 
         Raises: NotFinite.
         """
         assert self._query is not None
         assert self._steps is not None
+        estimates = {
+            wanted: self._one(wanted, asked, found) for wanted in self._guidance.passes(asked.sigma)
+        }
         denoised = self._guidance.combine(estimates, asked.latents, asked.sigma)
         unguided = estimates.get(Pass.NEGATIVE, denoised)
         if self._kept is not None:
-            denoised, unguided = self._kept.after(denoised), self._kept.after(unguided)
+            denoised = self._kept.after(denoised, asked.sigma)
+            unguided = self._kept.after(unguided, asked.sigma)
         if not bool(torch.isfinite(denoised).all()):
             raise self._not_finite()
         self.denoised = denoised
@@ -142,10 +175,13 @@ class Stepping:
             size_bytes=samples.numel() * 4,
             provenance=provenance,
         )
+        denoised = None
+        if self.denoised is not None:
+            denoised = replace(latent, samples=self.denoised.to("cpu", torch.float32))
         warnings = prepared.warnings()
         if not self.step_count:
             warnings = (*warnings, "No step was run: the latent came out as it went in.")
-        return SampleResult(latent, provenance, warnings)
+        return SampleResult(latent, provenance, warnings, denoised)
 
     def _finish(self, latents: Tensor) -> None:
         self.step = self.step_count
@@ -161,26 +197,39 @@ class Stepping:
         )
         return NotFinite(message)
 
-    def _row(self, wanted: Pass, index: int, sigma: float) -> Row:
+    def _parts(self, wanted: Pass) -> tuple[PromptPart, ...]:
+        """The prompts that are combined for a pass, mostly one."""
         prepared = self.prepared
+        name = "positive" if wanted is Pass.SKIPPED else wanted.value
+        several = prepared.parts.get(name)
+        if several is not None:
+            return several
         encoded = {
-            Pass.POSITIVE: prepared.positive,
-            Pass.SKIPPED: prepared.positive,
-            Pass.NEGATIVE: prepared.negative,
-            Pass.SECOND: prepared.second,
-        }[wanted]
-        skip = self._guidance.skip_at(sigma) if wanted is Pass.SKIPPED else None
+            "positive": prepared.positive,
+            "negative": prepared.negative,
+            "second": prepared.second,
+        }[name]
+        return (PromptPart(encoded, _EVERYWHERE, self._job.positive.guidance),)
+
+    def _one(self, wanted: Pass, asked: Ask, found: Mapping[Way, Tensor]) -> Tensor:
+        """The estimate of a pass from those of its prompts."""
+        if self.prepared.parts.get("positive" if wanted is Pass.SKIPPED else wanted.value) is None:
+            return found[wanted, 0]
+        mine = {place: part for (of, place), part in found.items() if of is wanted}
+        return combined(self._parts(wanted), mine, asked.latents, self.prepared.space.factor)
+
+    def _row(self, way: Way, part: PromptPart, index: int, sigma: float) -> Row:
         return Row(
-            encoded,
-            guidance=self._job.positive.guidance,
-            skipped_layers=skip.layers if skip is not None else (),
-            memory=self._memory(wanted, index, sigma),
+            part.encoded,
+            guidance=part.guidance,
+            skipped_layers=self._guidance.skipped_layers(way[0], sigma),
+            memory=self._memory(way, index, sigma),
         )
 
-    def _memory(self, wanted: Pass, index: int, sigma: float) -> StepMemory | None:
+    def _memory(self, way: Way, index: int, sigma: float) -> StepMemory | None:
         """What a row may reuse of its earlier steps; nothing in passes with layers left out."""
         cache = self._cache
-        if cache is None or wanted is Pass.SKIPPED:
+        if cache is None or self._guidance.skipped_layers(way[0], sigma):
             return None
         inside = (
             self._table.sigma_at(cache.end_percent)
@@ -189,7 +238,7 @@ class Stepping:
         )
         if not inside:
             return None
-        return self._memories.setdefault((wanted, index), StepMemory(cache.threshold))
+        return self._memories.setdefault((way, index), StepMemory(cache.threshold))
 
     def _start(self) -> tuple[Tensor, Any]:
         """The latents to start from, and how more noise is drawn."""
@@ -213,8 +262,16 @@ class Stepping:
                 still if clean is None else clean,
                 still if noise is None else noise,
                 self._table.flow,
+                self._differential(),
             )
         return start, source.draw
+
+    def _differential(self) -> Differing | None:
+        patch = last(self._job.model.patches, Differential)
+        if patch is None or not self.sigmas:
+            return None
+        end = max(self.sigmas[-1], self._table.smallest)
+        return Differing(self._table, self.sigmas[0], end, patch.strength)
 
 
 def job_sigmas(job: SampleJob, table: SigmaTable, solver: Solver) -> tuple[float, ...]:

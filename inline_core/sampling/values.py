@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from inline_core.loading.component import ComponentRef
 from inline_core.media.values import Image
@@ -27,6 +27,35 @@ class Control:
     vae: ComponentRef | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Where, when and how much a conditioning counts beside others that it is combined with.
+
+    `area` is (x, y, width, height), in pixels or as `shares` of the picture: the model then makes
+    that part as a picture of its own.  `mask` uint8 (height, width) of any size weighs its estimate
+    instead.  It counts from `start_percent` to `end_percent` of the sampling.
+    """
+
+    strength: float = 1.0
+    area: tuple[float, float, float, float] | None = None
+    shares: bool = False
+    mask: Any = None
+    start_percent: float = 0.0
+    end_percent: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A change of encoded prompts: `zero` them, `join` another one's, or `average` with it.
+
+    Of an average the `weight` (0..1) is the first one's share.
+    """
+
+    kind: Literal["zero", "join", "average"]
+    other: Conditioning | None = None
+    weight: float = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Conditioning:
     """A prompt for one text encoder: a recipe, encoded (and cached) where it is first needed.
@@ -37,7 +66,9 @@ class Conditioning:
     `references` are latents that the model looks at while it makes its own, in order; `pictures`
     are what the text encoder looks at beside the words.  `options` are choices of the family for
     its text encoder (clip skip, ...), as sorted (name, value) pairs.  `controls` are ControlNets;
-    what several of them give is added up.
+    what several of them give is added up.  `mixes` change what was encoded, in order.  `region`
+    says where it counts, `beside` are further ones that it is combined with: their estimates are
+    averaged, by strength.
     """
 
     prompt: str
@@ -47,6 +78,24 @@ class Conditioning:
     pictures: tuple[Image, ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
     controls: tuple[Control, ...] = ()
+    mixes: tuple[Mix, ...] = ()
+    region: Region | None = None
+    beside: tuple[Conditioning, ...] = ()
+
+    @property
+    def every(self) -> tuple[Conditioning, ...]:
+        """This one alone, and those that it is combined with."""
+        return (self, *self.beside)
+
+    def mapped(self, change: Callable[[Conditioning], Conditioning]) -> Conditioning:
+        """The same with `change` made to it and to all that it is mixed and combined with."""
+        changed = change(self)
+        mixes = tuple(
+            mix if mix.other is None else replace(mix, other=mix.other.mapped(change))
+            for mix in self.mixes
+        )
+        beside = tuple(other.mapped(change) for other in self.beside)
+        return replace(changed, mixes=mixes, beside=beside)
 
     def option(self, name: str, usual: Any = None) -> Any:
         """The value of an option, or the usual one."""
@@ -64,6 +113,7 @@ class Latent:
     architecture, and the model that samples them knows.  `fps` is 0 where time does not count.
     `mask` is None or uint8 (height, width) in pixels of any size: where it is 255 the sampler makes
     the picture anew, where it is 0 it keeps `samples`, in between it does a part.
+    `strength` (0..1) is how far a given frame is held to, where it is a reference.
     `provenance` says what made each picture; `warnings` are carried into the take.
     """
 
@@ -78,3 +128,4 @@ class Latent:
     frames: int = 1
     fps: float = 0.0
     normalised: bool = True
+    strength: float = 1.0

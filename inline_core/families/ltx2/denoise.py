@@ -73,9 +73,9 @@ class LTX2Denoiser(NetworkDenoiser):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Tokens and their times with a picture that the video ends with, and their places.
 
-        It is clean, so that its time is 0.  It stands at the first frame of pixels that the last
-        latent frame is of, for one frame (`_prepare_keyframe_coords` of LTX-2's blocks in
-        diffusers for the index -1).
+        It is clean, so that its time is 0, or a share of the others' if it is held loosely.  It
+        stands at the first frame of pixels that the last latent frame is of, for one frame
+        (`_prepare_keyframe_coords` of LTX-2's blocks in diffusers for the index -1).
         """
         last = [prompt.last for prompt in prompts if prompt.last is not None]
         if not last:
@@ -91,9 +91,11 @@ class LTX2Denoiser(NetworkDenoiser):
         start = torch.tensor([index, index + 1], device=device) / fps  # (2,)
         there[:, 0] = start.to(there)
         shown = torch.stack(last).to(tokens).flatten(2).transpose(1, 2)  # (rows, h * w, c)
+        held = [prompt.last_strength for prompt in prompts]
+        loose = 1.0 - torch.tensor(held, device=device)[:, None]  # (rows, 1)
         return (
             torch.cat([tokens, shown], dim=1),  # (rows, (t + 1) * h * w, c)
-            torch.cat([times, torch.zeros_like(times[:, : height * width])], dim=1),
+            torch.cat([times, loose * times.amax(1, keepdim=True).expand(-1, height * width)], 1),
             torch.cat([coords, there], dim=2),  # (rows, 3, (t + 1) * h * w, 2)
         )
 

@@ -8,14 +8,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
-from inline_core.errors import InvalidParam
 from inline_core.families.published import folder, tokenizer, weights
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules, Sizes
 from inline_core.media.values import Image
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor, SoundtrackSpace
 from inline_core.sampling.footprint import video_workload
-from inline_core.sampling.job import SampleJob
 from inline_core.sampling.offer import WITH_SOUND, Choice, Offer
 from inline_core.sampling.sigmas.tables import FlowTable, mu_of_tokens, size_for, terminal_stretch
 
@@ -65,14 +63,6 @@ def workload(size: PassSize) -> Workload:
         size=(size.width, size.height, size.frames),
         channels=size.decoder_channels,
     )
-
-
-def check(job: SampleJob, _: Mapping[str, int]) -> None:
-    """Raise InvalidParam for a last frame, which the model was not made for."""
-    masks = [latent.mask for latent in job.positive.references if latent.mask is not None]
-    if any(mask[0].any() for mask in masks):
-        message = f"{RULES.label} looks at a first frame only: leave the last one out"
-        raise InvalidParam(message, port="positive")
 
 
 def as_first_frame(image: Image, crf: int = _CRF) -> Image:
@@ -162,8 +152,8 @@ LTX_2: Final = ModelFamily(
             (Role.VOCODER, "ltx-2"): "inline_core.families.ltx2.sound",
         }
     ),
-    check=check,
     looks_at_references=True,
+    holds_loosely=True,
     offers=(
         Offer(
             "lightricks/ltx-2-text-to-video",

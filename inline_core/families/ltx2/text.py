@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -29,11 +29,14 @@ class LTX2Prompt(EncodedPrompt):
     picture that the video ends with, beside it.
     """
 
+    WORDS: ClassVar[tuple[str, ...]] = ("features", "sound")
+
     sound: Tensor | None = None
     latent: Latent | None = None
     frames: Tensor | None = None
     given: Tensor | None = None
     last: Tensor | None = None
+    last_strength: float = 1.0
 
     def _parts(self) -> list[Tensor]:
         return [self.features] if self.sound is None else [self.features, self.sound]
@@ -84,14 +87,14 @@ def with_references(prompt: LTX2Prompt, references: Sequence[Latent]) -> LTX2Pro
             "Conditioning node, or Frames Conditioning with nothing as the rest"
         )
         raise InvalidParam(message, port="positive")
-    prompt = replace(prompt, last=last)
+    prompt = replace(prompt, last=last, last_strength=references[0].strength)
     if first is None:
         return prompt
     latent = references[0]
     count = SPACE.video_shape(latent.width, latent.height, latent.frames)[1]
     frames = first.expand(-1, count, -1, -1)  # (channels, t, h, w)
     given = torch.zeros(count, device=first.device)  # (t,)
-    given[0] = 1.0
+    given[0] = latent.strength
     return replace(prompt, frames=frames, given=given)
 
 

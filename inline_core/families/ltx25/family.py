@@ -156,6 +156,7 @@ LTX_2_5: Final = ModelFamily(
         {(Role.VIDEO_DECODER, DECODER): "inline_core.families.ltx25.video_decoder"}
     ),
     looks_at_references=True,
+    holds_loosely=True,
     offers=(
         _offer("text-to-video", "Text to Video"),
         _offer("image-to-video", "Image to Video", "optional_frame"),

@@ -16,14 +16,13 @@ from inline_core.errors import InlineError, InvalidParam, RunCancelled, Unavaila
 from inline_core.sampling.batcher import BatchKey, Member, choose
 from inline_core.sampling.family import ModelSource, Prepared
 from inline_core.sampling.forward import ForwardLimits, ForwardPasses
-from inline_core.sampling.guidance import Pass
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
 from inline_core.sampling.memory import as_out_of_memory, is_out_of_memory
 from inline_core.sampling.sigmas.schedules import sigmas_for
 from inline_core.sampling.sigmas.tables import FlowTable
 from inline_core.sampling.solvers import solver_named
 from inline_core.sampling.speeds import PassSpeeds
-from inline_core.sampling.stepping import Ask, Stepping
+from inline_core.sampling.stepping import Ask, Stepping, Way
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -325,7 +324,7 @@ class InProcessSampler:
         apart = any(active.prepared.rows_apart for active in batch)
         return ForwardLimits(max(1, min(self._max_batch, most)), kind, apart)
 
-    def _advance(self, active: _Active, asked: Ask, estimates: dict[Pass, Tensor]) -> None:
+    def _advance(self, active: _Active, asked: Ask, estimates: dict[Way, Tensor]) -> None:
         if active.stepping.advance(asked, estimates):
             self._counts.steps += 1
             self._report(active)

@@ -13,6 +13,7 @@ from inline_core.nodes.base import spec_of
 from inline_core.nodes.registry import node_specs
 from inline_core.sampling.sigmas import published
 from inline_core.sampling.sigmas.values import Sigmas
+from inline_core.sampling.values import Latent
 
 SPECS = {name: spec for name, spec in node_specs().items() if spec.category == "Sigmas"}
 WITHOUT_A_MODEL = {
@@ -42,10 +43,11 @@ def test_all_are_registered() -> None:
 @pytest.mark.parametrize("name", sorted(WITHOUT_A_MODEL))
 def test_the_ports_are_sigmas_and_the_defaults_run(name: str) -> None:
     spec = SPECS[name]
-    assert {port.kind for port in spec.inputs} <= {PortKind.SIGMAS}
+    assert {port.kind for port in spec.inputs} <= {PortKind.SIGMAS, PortKind.LATENT}
     assert {port.kind for port in spec.outputs} == {PortKind.SIGMAS}
     assert "torch" not in spec.needs
-    wired = {port.id: Sigmas((1.0, 0.5, 0.0)) for port in spec.inputs}
+    kinds = {PortKind.SIGMAS: Sigmas((1.0, 0.5, 0.0)), PortKind.LATENT: Latent(64, 64)}
+    wired = {port.id: kinds[port.kind] for port in spec.inputs}
     outputs = spec.run(None, wired, defaults(name))
     assert set(outputs) == {port.id for port in spec.outputs}
     assert all(isinstance(value, Sigmas) for value in outputs.values())

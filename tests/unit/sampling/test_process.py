@@ -58,5 +58,5 @@ def test_what_is_outside_of_the_mask_is_kept() -> None:
     kept = KeptPart(share, CLEAN, NOISE, flow=True)
     before = kept.before(torch.full_like(CLEAN, 9.0), 0.5)
     assert before[0, 0, 0].tolist() == [1.75, 1.75, 9.0, 9.0]
-    after = kept.after(torch.full_like(CLEAN, 9.0))
+    after = kept.after(torch.full_like(CLEAN, 9.0), 0.5)
     assert after[0, 0, 0].tolist() == [3.0, 3.0, 9.0, 9.0]

@@ -238,11 +238,26 @@ def test_a_part_that_is_not_there_is_called_by_its_name(bench: Bench) -> None:
     assert told.startswith("No vocoder found in models/vae/ for LTX-2. Add one there.")
 
 
-def test_a_last_frame_is_refused(bench: Bench) -> None:
+def test_a_last_frame_and_how_far_it_is_held_count(bench: Bench) -> None:
     wanted = from_picture(bench, noise_picture(3, (64, 96)))
     mask = np.full((LATENT.frames, 1, 1), 255, np.uint8)
     mask[-1] = 0
     last = replace(wanted.positive.references[0], mask=mask)
-    positive = replace(wanted.positive, references=(last,))
-    with pytest.raises(InvalidParam, match="a first frame only: leave the last one out"):
-        bench.sampler.submit(replace(wanted, positive=positive)).result(60)
+
+    def with_last(strength: float) -> torch.Tensor:
+        held = (replace(last, strength=strength),)
+        return bench.latents(replace(wanted, positive=replace(wanted.positive, references=held)))
+
+    free = bench.latents(replace(wanted, positive=replace(wanted.positive, references=())))
+    made = {strength: with_last(strength) for strength in (1.0, 0.5)}
+    assert all(bool(torch.isfinite(one).all()) for one in made.values())
+    assert float((made[1.0] - free).abs().max()) > 1e-3
+    assert float((made[1.0] - made[0.5]).abs().max()) > 1e-4
+
+
+def test_a_first_frame_may_be_held_loosely(bench: Bench) -> None:
+    wanted = from_picture(bench, noise_picture(3, (64, 96)))
+    loose = replace(wanted.positive.references[0], strength=0.6)
+    held = bench.latents(wanted)
+    made = bench.latents(replace(wanted, positive=replace(wanted.positive, references=(loose,))))
+    assert float((made - held).abs().max()) > 1e-4

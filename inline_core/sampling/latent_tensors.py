@@ -1,0 +1,58 @@
+"""What is done to the tensors of latents.  Imports torch, so it is for the device's threads.
+
+Latents are float32 on the CPU, (batch, channels, [frames,] height, width).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+VIDEO: Final = 5
+"""Axes of latents with frames."""
+
+
+def resized(samples: Tensor, height: int, width: int, method: str) -> Tensor:
+    """Latents in another size, in latents; frame by frame if they have some.
+
+    `method` is one of torch's: nearest-exact, bilinear, bicubic, area.
+    """
+    frames = samples.shape[2] if samples.ndim == VIDEO else 0
+    flat = samples
+    if frames:
+        flat = samples.transpose(1, 2).flatten(0, 1)  # (batch * frames, channels, h, w)
+    made = functional.interpolate(flat, size=(height, width), mode=method)
+    if frames:
+        made = made.reshape(-1, frames, *made.shape[1:]).transpose(1, 2)
+    return made.contiguous()  # (batch, channels, [frames,] height, width)
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """The pictures of all, in order."""
+    return torch.cat(list(parts))  # (all, channels, ...)
+
+
+def picked(samples: Tensor, start: int, count: int) -> Tensor:
+    """`count` pictures from number `start` on."""
+    return samples[start : start + count].clone()  # (count, channels, ...)
+
+
+def repeated(samples: Tensor, times: int) -> Tensor:
+    """All pictures several times over."""
+    return samples.repeat(times, *([1] * (samples.ndim - 1)))  # (times * batch, channels, ...)
+
+
+def flipped(samples: Tensor, axis: int) -> Tensor:
+    """Mirrored along an axis, counted from the end."""
+    return samples.flip(axis)  # (batch, channels, ...)
+
+
+def cut(samples: Tensor, axis: int, start: int, count: int) -> Tensor:
+    """A part along an axis, counted from the end."""
+    return samples.narrow(axis, start, count).clone()  # (batch, channels, ...)
