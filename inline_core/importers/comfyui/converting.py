@@ -210,7 +210,7 @@ class _Conversion:
         waiting = [
             node_id
             for node_id in self._reports
-            if node_id not in read and self._has_effect(self._prompt[node_id]["class_type"])
+            if self._has_effect(self._prompt[node_id]["class_type"], read=node_id in read)
         ]
         while waiting:
             node_id = waiting.pop()
@@ -221,10 +221,10 @@ class _Conversion:
             waiting.extend(value[0] for value in values if is_link(value))
         return found
 
-    def _has_effect(self, class_type: str) -> bool:
-        """Whether a node that nobody reads is run all the same; unknown ones may be."""
+    def _has_effect(self, class_type: str, *, read: bool) -> bool:
+        """Whether a node is run for its own sake; unknown ones that nobody reads may be."""
         declared = self._table.find(class_type)
-        return declared is None or declared.output_node
+        return not read if declared is None else declared.output_node
 
     def _done(self, step: Step, kept: set[str]) -> NodeReport:
         made = tuple(name for name in step.made if name in kept)

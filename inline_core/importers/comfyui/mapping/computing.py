@@ -12,6 +12,7 @@ from inline_core.importers.comfyui.mapping.values import Constant, Value, Wire
 
 _EXPRESSION: Final = "number/expression"
 _SWITCH: Final = "flow/switch"
+_MOST_DIGITS: Final = 9
 
 
 def whole(step: Step, expression: str, **values: Value | None) -> Value:
@@ -41,6 +42,20 @@ def kind_of(step: Step, value: Value | None) -> PortKind:
         edge = node["inputs"].get("on_false") if node["type"] == _SWITCH else None
         value = Wire(edge["from"], edge["output"]) if edge is not None else None
     return PortKind.ANY
+
+
+def numbered(step: Step, prefix: str) -> list[Value]:
+    """The inputs `<prefix>.<word><number>` by their numbers, whatever their order in the prompt.
+
+    Raises: UsesBroken.
+    """
+    given = step.grown(prefix)
+    return [value for _, value in sorted(given, key=lambda entry: _number_of(entry[0]))]
+
+
+def _number_of(name: str) -> int:
+    digits = name[len(name.rstrip("0123456789")) :]
+    return int(digits[:_MOST_DIGITS] or 0)
 
 
 def as_wire(step: Step, value: Value, word: str) -> Wire:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from inline_core.errors import InvalidParam
-from inline_core.importers.comfyui.mapping.computing import as_wire, refused
+from inline_core.importers.comfyui.mapping.computing import as_wire, numbered, refused
 from inline_core.importers.comfyui.mapping.step import Direct, Entry, Outputs, Step, Unsupported
 from inline_core.importers.comfyui.mapping.values import Broken, Constant, Several, Value
 from inline_core.nodes.arithmetic import FUNCTIONS, parsed
@@ -198,7 +198,7 @@ def _colour(step: Step) -> Outputs:
 
 
 def _list(step: Step) -> Outputs:
-    parts = [value for _, value in step.grown("inputs")]
+    parts = numbered(step, "inputs")
     if any(isinstance(part, Several) for part in parts):
         message = "a list in a list is not converted"
         raise Unsupported(message)
@@ -213,6 +213,12 @@ def _item(step: Step) -> Outputs:
         message = f"the list has {len(parts)} items, and none is number {index}"
         raise Unsupported(message)
     return [parts[index]]
+
+
+def _box(step: Step) -> Outputs:
+    """A rectangle as one value."""
+    names = ("x", "y", "width", "height")
+    return [Constant({name: step.constant(name, 0) for name in names})]
 
 
 def _size(step: Step) -> Outputs:
@@ -249,6 +255,7 @@ ENTRIES: Final[Mapping[str, Entry]] = {
     "CustomCombo": _combo,
     "ResolutionSelector": _resolution,
     "ColorToRGBInt": _colour,
+    "PrimitiveBoundingBox": _box,
     "GetImageSize": _size,
     "PreviewAny": _shown,
     "CreateList": _list,

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from inline_core.graph.ports import PortKind
-from inline_core.importers.comfyui.mapping.computing import ignored, kind_of, number, refused, whole
+from inline_core.importers.comfyui.mapping.computing import (
+    ignored,
+    kind_of,
+    number,
+    numbered,
+    refused,
+    whole,
+)
 from inline_core.importers.comfyui.mapping.step import (
     Direct,
     Entry,
@@ -138,7 +145,7 @@ def _batch(step: Step) -> Outputs:
 
 
 def _batched(step: Step) -> Outputs:
-    images = [value for _, value in step.grown("images")]
+    images = numbered(step, "images")
     if not images:
         message = "no picture is connected"
         raise Unsupported(message)

@@ -22,6 +22,7 @@ _SUBJECTS: Final = (
     "masks",
     "media",
     "words",
+    "writing",
 )
 
 

@@ -1,0 +1,1 @@
+"""Official ComfyUI templates, imported and run with tiny models of the families they name."""
