@@ -25,8 +25,9 @@ def read_graph(document: object) -> tuple[Graph, list[GraphProblem]]:
         return empty, [GraphProblem("graph_not_object", "Graph must be an object.")]
     if _is_comfyui_workflow(document):
         message = (
-            "This is a ComfyUI workflow, not an Inline graph; a graph has 'schemaVersion': 1 and "
-            "a list of 'nodes' with 'id', 'type', 'params' and 'inputs'."
+            "This is a ComfyUI workflow, not an Inline graph (which has 'schemaVersion': 1 and a "
+            "list of 'nodes'): POST it to /v1/import/comfyui, and its reply's 'graph' and "
+            "'targets' here."
         )
         return empty, [GraphProblem("comfyui_workflow", message)]
     version = document.get("schemaVersion")

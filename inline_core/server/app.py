@@ -13,7 +13,17 @@ from starlette.types import Receive, Scope, Send
 from inline_core.server.comfyui.router import add_comfyui_api
 from inline_core.server.errors import install_error_handlers
 from inline_core.server.guard import Guard, MethodRules, UnderPrefix
-from inline_core.server.routes import downloads, events, memory, queue, recipes, runs, system, takes
+from inline_core.server.routes import (
+    downloads,
+    events,
+    importing,
+    memory,
+    queue,
+    recipes,
+    runs,
+    system,
+    takes,
+)
 from inline_core.server.services import Services, build_services, resolve_token
 from inline_core.server.static import Pages
 from inline_core.settings import Settings
@@ -52,7 +62,7 @@ def create_app(settings: Settings, services: Services | None = None) -> FastAPI:
     app.state.services = parts
     known = list(app.router.routes)
     # Requirements before system: its path of a node type would take them for a part of the type.
-    for module in (runs, events, queue, takes, recipes, memory, downloads, system):
+    for module in (runs, events, queue, takes, recipes, importing, memory, downloads, system):
         app.include_router(module.router)
         known.extend(module.router.routes)
     if settings.comfyui_api:

@@ -312,6 +312,72 @@ class ImportReply(_RecipeBase):
     report: ImportReport
 
 
+class ImportedNodeModel(Wire):
+    """What became of a node of a workflow; `nodes` are those of the graph that stand for it."""
+
+    node_id: str
+    class_type: str
+    title: str
+    state: Literal["converted", "folded", "ignored", "unsupported", "broken"]
+    reason: str | None
+    alternative: str | None = Field(description="What does nearly the same here.")
+    nodes: list[str]
+    warnings: list[str]
+
+
+class ImportLineModel(Wire):
+    """Something that was dropped, changed or guessed while the workflow was flattened."""
+
+    severity: Literal["info", "warning", "error"]
+    reason: str
+    message: str
+    node_id: str | None
+    node_type: str | None
+    input: str | None
+
+
+class ImportedFileModel(Wire):
+    """A model file that the graph names; `url` is where the workflow says it can be had."""
+
+    node_id: str
+    category: str
+    name: str
+    present: bool
+    url: str | None
+
+
+class CanvasNoteModel(Wire):
+    """A text that the author left on the canvas."""
+
+    node_id: str
+    title: str
+    text: str
+
+
+class WorkflowReport(Wire):
+    """What an import did; `problems` would keep the graph from running now."""
+
+    source: Literal["comfyui"]
+    format: Literal["ui-0.4", "ui-1", "api"]
+    place: str
+    complete: bool = Field(description="Everything that the workflow saves or shows is made.")
+    summary: str
+    nodes: list[ImportedNodeModel]
+    lines: list[ImportLineModel]
+    files: list[ImportedFileModel]
+    problems: list[ProblemModel]
+    notes: list[CanvasNoteModel]
+
+
+class WorkflowImportReply(Wire):
+    """A graph out of a ComfyUI workflow; `prompt` is the API prompt that it is equal to."""
+
+    graph: GraphModel
+    targets: list[str]
+    prompt: dict[str, Any]
+    report: WorkflowReport
+
+
 class AssetModel(Wire):
     """An upload."""
 

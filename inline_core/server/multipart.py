@@ -24,7 +24,7 @@ class FormPart:
     end: int
 
 
-def file_part(body: mmap, content_type: str, field: str) -> tuple[int, int]:
+def file_part(body: mmap | bytes, content_type: str, field: str) -> tuple[int, int]:
     """Where the content of form field `field` starts and ends in `body`.
 
     Raises: InvalidRequest if the body is no such form or has no such field.
@@ -36,7 +36,7 @@ def file_part(body: mmap, content_type: str, field: str) -> tuple[int, int]:
     raise InvalidRequest(message)
 
 
-def form_parts(body: mmap, content_type: str) -> Iterator[FormPart]:
+def form_parts(body: mmap | bytes, content_type: str) -> Iterator[FormPart]:
     """The fields of a form, in order.
 
     Raises: InvalidRequest if the body is no form, or cut off.
