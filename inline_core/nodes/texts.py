@@ -17,6 +17,7 @@ _TEXT: Final = (Port(PortKind.TEXT),)
 _TRUTH: Final = (Port(PortKind.BOOLEAN),)
 _LONGEST_PATTERN: Final = 2000
 _LONGEST_FORMAT: Final = 16
+_LONGEST_TEXT: Final = 1_000_000
 
 Long = Annotated[str, Param(widget="textarea")]
 Pattern = Annotated[str, Param(label="Regular expression")]
@@ -55,13 +56,27 @@ _FOUND: Final = (
 
 @node("text/join", title="Join Texts", category="Text", icon="type", outputs=_TEXT)
 def join(*, first: Long = "", second: Long = "", between: str = "") -> str:
-    """Put two texts one after the other, with something between them."""
+    """Put two texts one after the other, with something between them.
+
+    Raises: InvalidParam for more than a million characters.
+    """
+    _check_length(len(first) + len(between) + len(second))
     return f"{first}{between}{second}"
+
+
+def _check_length(length: int) -> None:
+    if length > _LONGEST_TEXT:
+        message = f"the text would have {length} characters: at most {_LONGEST_TEXT} are made"
+        raise InvalidParam(message)
 
 
 @node("text/replace", title="Replace in Text", category="Text", icon="type", outputs=_TEXT)
 def replace(*, text: Long = "", find: Long = "", by: Long = "") -> str:
-    """Replace a part of a text wherever it is."""
+    """Replace a part of a text wherever it is.
+
+    Raises: InvalidParam for more than a million characters.
+    """
+    _check_length(len(text) + text.count(find) * len(by))
     return text.replace(find, by)
 
 
@@ -176,9 +191,13 @@ def substitute(
 ) -> str:
     r"""Replace what a regular expression (Python's) finds; \1 is its first group.
 
-    Raises: InvalidParam for what is no expression, or no replacement of it.
+    Raises: InvalidParam for what is no expression, or no replacement of it, and for more than a
+    million characters.
     """
     compiled = _compiled(pattern, ignore_case, multiline, dot_all)
+    if len(by) * len(text) > _LONGEST_TEXT:
+        found = sum(1 for _ in compiled.finditer(text))
+        _check_length(len(text) + found * len(by) + by.count("\\") * len(text))
     try:
         return compiled.sub(by, text, count=count)
     except (re.error, IndexError) as error:
@@ -231,9 +250,10 @@ def fill(
     """Fill values into a text: `{a}` is where the first one goes, `{{` is a brace.
 
     `{a:.2f}` and the like format a number as Python does it.  Raises: InvalidParam for other names,
-    and for formats that the value does not have.
+    for formats that the value does not have, and for more than a million characters.
     """
     values = {"a": a, "b": b, "c": c, "d": d, "e": e, "f": f, "g": g, "h": h}
+    _check_length(len(text) + text.count("{") * max(len(str(value)) for value in values.values()))
     try:
         return _Filler().vformat(text, (), values)
     except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:

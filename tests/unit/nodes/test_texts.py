@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -131,6 +132,22 @@ def test_filling_in() -> None:
 def test_what_cannot_be_filled_in_is_told(text: str) -> None:
     with pytest.raises(InvalidParam, match="cannot be filled in"):
         texts.fill(text=text, a="x", b="0" * 30)
+
+
+def test_no_text_grows_without_an_end() -> None:
+    long = "a" * 600_000
+    grown: list[Callable[[], str]] = [
+        lambda: texts.join(first=long, second=long),
+        lambda: texts.replace(text=long, find="a", by="ab"),
+        lambda: texts.replace(text="ab", find="", by=long),
+        lambda: texts.substitute(text=long, pattern="a", by="bc"),
+        lambda: texts.substitute(text="a" * 1001, pattern="(a+)", by=r"\1" * 1000),
+        lambda: texts.fill(text="{a}{a}", a=long),
+    ]
+    for make in grown:
+        with pytest.raises(InvalidParam, match="at most 1000000 are made"):
+            make()
+    assert len(texts.substitute(text="a" * 1001, pattern="b", by="c" * 1000)) == 1001
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from inline_core.importers.comfyui.mapping.values import Constant, Value, Wire
 _EXPRESSION: Final = "number/expression"
 _SWITCH: Final = "flow/switch"
 _MOST_DIGITS: Final = 9
+_MOST_SWITCHES: Final = 64
 
 
 def whole(step: Step, expression: str, **values: Value | None) -> Value:
@@ -32,7 +33,7 @@ def number(step: Step, expression: str, **values: Value | None) -> Value:
 
 def kind_of(step: Step, value: Value | None) -> PortKind:
     """The kind of an edge; of a switch, that of what it chooses from; ANY if nothing says it."""
-    for _ in range(len(step.draft.nodes) + 1):
+    for _ in range(_MOST_SWITCHES):
         if not isinstance(value, Wire):
             break
         node = step.draft.nodes[value.node_id]

@@ -294,6 +294,19 @@ def test_nodes_that_give_on_what_they_get() -> None:
     assert report_of(result, "n").warnings
 
 
+def test_pictures_come_in_the_order_of_their_numbers() -> None:
+    inputs = {f"images__image{number}": ["ij"[number % 2], 0] for number in (10, 9, 1, 2)}
+    joined = becomes("BatchImagesNode", inputs)["images"]
+    assert joined == [OTHER, IMAGE, OTHER, IMAGE]  # 1, 2, 9, 10
+
+
+def test_a_region_can_come_from_another_node() -> None:
+    prompt = shown("ImageCropV2", image=["i", 0], crop_region=["r", 0])
+    prompt["r"] = step("PrimitiveBoundingBox", x=1, y=2, width=30, height=40)
+    node = nodes_of(converted(prompt))["n"]
+    assert [node[name] for name in ("x", "y", "width", "height")] == [1, 2, 30, 40]
+
+
 def test_an_upscaler_is_a_file() -> None:
     prompt = shown("ImageUpscaleWithModel", upscale_model=["u", 0], image=["i", 0])
     prompt["u"] = step("UpscaleModelLoader", model_name="m.safetensors")
