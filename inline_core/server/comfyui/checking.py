@@ -78,11 +78,14 @@ class Checked:
 
 
 def _in_words(faults: Mapping[str, list[NodeError]], prompt: Prompt) -> str:
-    return "\n".join(
-        f"{prompt[node_id]['class_type']} (node {node_id}): {error['message']}: {error['details']}"
-        for node_id, errors in faults.items()
-        for error in errors
-    )
+    lines = []
+    for node_id, errors in faults.items():
+        for error in errors:
+            told = ": ".join(
+                part for part in (error["message"].rstrip("."), error["details"]) if part
+            )
+            lines.append(f"{prompt[node_id]['class_type']} (node {node_id}): {told}")
+    return "\n".join(lines)
 
 
 def upstream(prompt: Mapping[str, Mapping[str, Any]], outputs: Any) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -100,12 +101,14 @@ def _prepared(
 ) -> tuple[NewRun, PromptRecord, dict[str, Any]]:
     """Check and convert (a worker thread).  Raises: Refused."""
     prompt_id = _prompt_id(document)
-    checked = check_prompt(services, document["prompt"], _targets(document))
+    targets = _targets(document)
+    checked = check_prompt(services, document["prompt"], targets)
+    number = _number(document, numbers)
     while True:
         conversion = _converted(services, checked)
         record = PromptRecord(
             prompt_id=prompt_id,
-            number=_number(document, numbers),
+            number=number,
             prompt=document["prompt"],
             extra_data=_extra_data(document),
             client_id=_client_id(document),
@@ -196,10 +199,13 @@ def _number(document: Mapping[str, Any], numbers: Numbers) -> float:
     given = document.get("number")
     if given is not None:
         try:
-            return float(given)
-        except (ValueError, TypeError) as error:
+            number = float(given)
+        except (ValueError, TypeError):
+            number = math.nan
+        if not math.isfinite(number):
             message = "number must be a number"
-            raise Refused("invalid_prompt", message) from error
+            raise Refused("invalid_prompt", message)
+        return number
     following = numbers.take()
     return -following if document.get("front") else following
 

@@ -1,0 +1,1 @@
+"""The client API of ComfyUI, over a real server."""
