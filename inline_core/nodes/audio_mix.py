@@ -37,8 +37,10 @@ Samples = NDArray[np.float32]
 def silence(
     *,
     duration: Annotated[float, Param(label="Duration (s)", min=0, max=86_400, step=0.01)] = 1.0,
-    sample_rate: Annotated[int, Param(label="Samples per second", min=1, max=192_000)] = 44_100,
-    channels: Annotated[int, Param(min=1, max=8)] = 2,
+    sample_rate: Annotated[
+        int, Param(label="Samples per second", min=1, max=192_000, step=1)
+    ] = 44_100,
+    channels: Annotated[int, Param(min=1, max=8, step=1)] = 2,
 ) -> Waveform:
     """Give a sound of silence.  Raises: InvalidParam if it would be too long to hold."""
     count = round(duration * sample_rate)

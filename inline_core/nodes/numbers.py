@@ -14,7 +14,7 @@ from inline_core.nodes.base import Param, Port, node
 from inline_core.nodes.pixels.sizes import MEGAPIXEL
 
 _LARGEST: Final = 2.0**63
-Value = Annotated[float, Param(min=-_LARGEST, max=_LARGEST)]
+Value = Annotated[float, Param(min=-_LARGEST, max=_LARGEST, step=0.01)]
 
 RESULTS: Final = (
     Port(PortKind.NUMBER),
@@ -133,7 +133,7 @@ def resolution(
     *,
     ratio: Annotated[str, Param(label="Proportions", options=_RATIO_OPTIONS)] = "1:1",
     megapixels: Annotated[float, Param(min=0.01, max=95.0, step=0.01)] = 1.0,
-    multiple: Annotated[int, Param(label="Round to a multiple of", min=1, max=1024)] = 8,
+    multiple: Annotated[int, Param(label="Round to a multiple of", min=1, max=1024, step=1)] = 8,
 ) -> tuple[int, int]:
     """Give the width and height of some proportions that have so many megapixels (1024 x 1024).
 
