@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add_server_flags(serve)
     serve.set_defaults(run=_serve)
     _add_render(commands.add_parser("render", help="make one picture from a prompt"))
+    _add_import(commands.add_parser("import", help="turn a ComfyUI workflow into a graph"))
     doctor = commands.add_parser("doctor", help="what is installed, found, missing; what to do")
     add_server_flags(doctor)
     doctor.set_defaults(run=_doctor)
@@ -72,6 +73,25 @@ def _add_render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="diffusion model file")
     add_server_flags(parser)
     parser.set_defaults(run=_render)
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workflow", type=Path, help="its JSON, or a picture, video or sound of it")
+    parser.add_argument("--run", dest="run_it", action="store_true", help="run the graph, too")
+    parser.add_argument("--graph", type=Path, help="file to write the graph to (default: print it)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path(), help="folder for what --run makes"
+    )
+    add_server_flags(parser)
+    parser.set_defaults(run=_import)
+
+
+def _import(namespace: argparse.Namespace, _: Sequence[str]) -> int:
+    from inline_core.import_command import import_workflow
+
+    settings = settings_from(namespace)
+    configure_logs(namespace.log_level or "warning", as_json=False)
+    return import_workflow(namespace, settings)
 
 
 def _serve(_: argparse.Namespace, rest: Sequence[str]) -> int:

@@ -378,6 +378,19 @@ class WorkflowImportReply(Wire):
     report: WorkflowReport
 
 
+class ExportRequest(Wire):
+    """A graph that was imported from ComfyUI, with its `origin`."""
+
+    graph: GraphModel
+
+
+class WorkflowExportReply(Wire):
+    """A ComfyUI API prompt; `left_out` says what of the graph has no place in it."""
+
+    prompt: dict[str, Any]
+    left_out: list[str]
+
+
 class AssetModel(Wire):
     """An upload."""
 

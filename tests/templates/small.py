@@ -47,8 +47,13 @@ def _small(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, min(SIDE, value)
         elif key in _VALUES and number:
             yield key, min(value, _VALUES[key])
-        elif key in {"start_step", "end_step"} and number:
-            yield key, value if value in {0, 10_000} else 1
+        elif key == "start_step" and number:
+            yield key, min(value, 1)
+        elif key == "end_step" and number:
+            last = value >= node["params"].get("steps", 0)
+            yield key, 10_000 if last else 1
+        elif key == "layers":
+            yield key, "0"
         elif key == "sigmas" and isinstance(value, str):
             parts = value.replace(",", " ").split()
             yield key, ", ".join([*parts[:STEPS], parts[-1]])

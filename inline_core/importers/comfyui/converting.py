@@ -11,6 +11,7 @@ from inline_core.errors import shown_value
 from inline_core.graph.document import SCHEMA_VERSION
 from inline_core.graph.spec import NodeSpec
 from inline_core.importers.comfyui.api_prompt import is_link
+from inline_core.importers.comfyui.exporting import origin_of
 from inline_core.importers.comfyui.flattening import ApiPrompt, FlatWorkflow, ModelSource
 from inline_core.importers.comfyui.mapping.registry import entries
 from inline_core.importers.comfyui.mapping.step import Draft, Step, Unsupported, UsesBroken
@@ -117,12 +118,17 @@ class _Conversion:
             self._report(node_id, NodeState.UNSUPPORTED, _RING)
         targets = [name for step in self._steps.values() for name in step.targets]
         kept = _upstream(self._draft.nodes, targets)
-        nodes = [node for name, node in self._draft.nodes.items() if name in kept]
+        nodes = {name: node for name, node in self._draft.nodes.items() if name in kept}
+        params = {name: self._draft.origins[name] for name in nodes}
         sinks = {
             node_id: tuple(step.targets) for node_id, step in self._steps.items() if step.targets
         }
         return Conversion(
-            graph={"schemaVersion": SCHEMA_VERSION, "nodes": nodes},
+            graph={
+                "schemaVersion": SCHEMA_VERSION,
+                "nodes": list(nodes.values()),
+                "origin": origin_of(self._prompt, nodes, params),
+            },
             targets=tuple(targets),
             nodes=tuple(self._settled(kept)),
             files=tuple(self._files(sources, has_file, kept)),
@@ -142,7 +148,7 @@ class _Conversion:
             node_id=node_id,
             class_type=kind,
             title=str(entry.get("_meta", {}).get("title") or kind),
-            inputs=dict(self._resolved(entry["inputs"])),
+            inputs=dict(self._resolved(node_id, entry["inputs"])),
             declared=self._table.find(kind),
             draft=self._draft,
         )
@@ -161,10 +167,10 @@ class _Conversion:
         for name in step.made:
             del self._draft.nodes[name]
 
-    def _resolved(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+    def _resolved(self, node_id: str, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
         for name, given in inputs.items():
             if not is_link(given):
-                yield name, Constant(_unwrapped(given))
+                yield name, Constant(_unwrapped(given), origin=(node_id, name))
                 continue
             source, slot = given
             if source not in self._outputs:

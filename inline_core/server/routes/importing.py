@@ -9,13 +9,20 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
 from inline_core.errors import InvalidRequest
-from inline_core.server.body import read_bytes
+from inline_core.importers.comfyui.exporting import export_prompt
+from inline_core.server.body import read_bytes, read_json
 from inline_core.server.importing import imported_workflow
-from inline_core.server.models import WorkflowImportReply
+from inline_core.server.models import (
+    EXAMPLE_GRAPH,
+    ExportRequest,
+    WorkflowExportReply,
+    WorkflowImportReply,
+)
 from inline_core.server.multipart import file_part
-from inline_core.server.openapi import replies
+from inline_core.server.openapi import json_body, replies
 from inline_core.server.scope import ServicesOf
 from inline_core.server.services import Services
+from inline_core.server.submit import require_object
 from inline_core.settings import MIB
 
 router = APIRouter(tags=["recipes"])
@@ -66,6 +73,24 @@ async def import_comfyui(
         raise InvalidRequest(message)
     form = content_type if content_type.startswith(_FORM) else None
     return JSONResponse(await asyncio.to_thread(_read, services, data, form, seed))
+
+
+@router.post(
+    "/v1/export/comfyui",
+    response_model=WorkflowExportReply,
+    responses=replies(400, 413, 415, 422),
+    openapi_extra=json_body(ExportRequest, {"graph": EXAMPLE_GRAPH}),
+)
+async def export_comfyui(request: Request, services: ServicesOf) -> JSONResponse:
+    """Write an imported graph back as a ComfyUI API prompt, with its params as they are now."""
+    document = await read_json(request, services.settings.max_body_mb * MIB)
+    require_object(document)
+    graph = document.get("graph")
+    if not isinstance(graph, dict):
+        message = "'graph' must be a graph that /v1/import/comfyui gave."
+        raise InvalidRequest(message)
+    export = export_prompt(graph)
+    return JSONResponse({"prompt": export.prompt, "leftOut": list(export.left_out)})
 
 
 def _read(services: Services, data: bytes, form: str | None, seed: int) -> dict[str, Any]:

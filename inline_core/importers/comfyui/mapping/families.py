@@ -187,7 +187,8 @@ def ltx_upsample(step: Step) -> Outputs:
     if not isinstance(model, NamedFile) or not video.made:
         message = "it needs a latent upscaler and a latent that was sampled"
         raise Unsupported(message)
-    inputs = {"latent": video.base, "vae": step.needed("vae"), "file": model.name}
+    name = step.uses_file(model.category, model.name)
+    inputs = {"latent": video.base, "vae": step.needed("vae"), "file": name}
     wire = as_wire(step.add("latent/upscale-model", inputs).out("latent"))
     sound = video.same_sound | {video.base}
     return [Constant(VideoPart(base=wire, made=True, same_sound=sound))]

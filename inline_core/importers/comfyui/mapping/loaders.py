@@ -37,21 +37,24 @@ def diffusion_model(step: Step) -> Outputs:
     if step.constant("weight_dtype", "default") not in {None, "default"}:
         step.warn(f"weight_dtype is not used: {_PLACED}")
     file = file_of(step, "unet_name", "diffusion_models")
-    added = step.add("load/diffusion-model", {"file": file, "schedule": "comfyui"})
+    inputs = {"file": step.taken("unet_name", file), "schedule": "comfyui"}
+    added = step.add("load/diffusion-model", inputs)
     return [added.out("model")]
 
 
 def checkpoint(step: Step) -> Outputs:
     """CheckpointLoaderSimple."""
     file = file_of(step, "ckpt_name", "checkpoints")
-    added = step.add("load/checkpoint", {"file": file, "schedule": "comfyui"})
+    inputs = {"file": step.taken("ckpt_name", file), "schedule": "comfyui"}
+    added = step.add("load/checkpoint", inputs)
     return [added.out("model"), added.out("text_encoder"), added.out("vae")]
 
 
 def image_only_checkpoint(step: Step) -> Outputs:
     """ImageOnlyCheckpointLoader: its CLIP vision goes with the model."""
     file = file_of(step, "ckpt_name", "checkpoints")
-    added = step.add("load/checkpoint", {"file": file, "schedule": "comfyui"})
+    inputs = {"file": step.taken("ckpt_name", file), "schedule": "comfyui"}
+    added = step.add("load/checkpoint", inputs)
     return [added.out("model"), Constant(NamedFile("checkpoints", file)), added.out("vae")]
 
 
@@ -64,14 +67,15 @@ def vae(step: Step) -> Outputs:
     if isinstance(name, str) and name.split(".")[0].rstrip("_0123456789") in _PSEUDO_VAES:
         message = f"the tiny autoencoder {name!r} is used for previews only here"
         raise Unsupported(message, "load the VAE of the model")
-    return [step.add("load/vae", {"file": file_of(step, "vae_name", "vae")}).out("vae")]
+    file = step.taken("vae_name", file_of(step, "vae_name", "vae"))
+    return [step.add("load/vae", {"file": file}).out("vae")]
 
 
 def encoders(*names: str) -> Entry:
     """An entry for a loader of text encoders; the family of the model says how prompts are read."""
 
     def convert(step: Step) -> Outputs:
-        files = [file_of(step, name, "text_encoders") for name in names]
+        files = [step.taken(name, file_of(step, name, "text_encoders")) for name in names]
         params: dict[str, Any] = dict(zip(_ENCODER_PARAMS, files, strict=False))
         return [step.add("load/text-encoder", params).out("text_encoder")]
 
@@ -107,7 +111,7 @@ def clip_vision(step: Step) -> Outputs:
 
 def controlnet(step: Step) -> Outputs:
     """ControlNetLoader."""
-    file = file_of(step, "control_net_name", "controlnet")
+    file = step.taken("control_net_name", file_of(step, "control_net_name", "controlnet"))
     return [step.add("load/controlnet", {"file": file}).out("controlnet")]
 
 
@@ -154,7 +158,8 @@ def _adapted(step: Step, model: Value) -> Value:
         if number == 0:
             step.ignore("a LoRA of strength 0 does nothing")
             return model
-    inputs: dict[str, Any] = {"model": model, "file": file, "strength": strength}
+    named = step.taken("lora_name", file)
+    inputs: dict[str, Any] = {"model": model, "file": named, "strength": strength}
     result = step.add("lora/apply", inputs).out("model")
     assert isinstance(result, Wire)
     return result

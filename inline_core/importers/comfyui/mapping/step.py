@@ -47,6 +47,8 @@ class Draft:
 
     specs: Mapping[str, NodeSpec]
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    origins: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    """Node -> param -> the (node, input) of the prompt that its value was taken from."""
 
     def free_id(self, wanted: str) -> str:
         """An id that no node has yet."""
@@ -151,6 +153,11 @@ class Step:
         if spec.output_kind is not None and not keep:
             node["keep"] = False
         self.draft.nodes[name] = node
+        self.draft.origins[name] = {
+            key: given.origin
+            for key, given in (inputs or {}).items()
+            if key in params and isinstance(given, Constant) and given.origin is not None
+        }
         self.made.append(name)
         return Added(name, {port.id: Wire(name, port.id) for port in spec.outputs})
 
@@ -163,7 +170,7 @@ class Step:
     def wire(self, value: Value | None) -> Wire | None:
         """A value as an edge; a text that is known gets a node that gives it."""
         if isinstance(value, Constant) and isinstance(value.value, str):
-            added = self.add(TEXT_NODE, {"text": value.value}, suffix="text", fold=False)
+            added = self.add(TEXT_NODE, {"text": value}, suffix="text", fold=False)
             value = added.out("text")
         if isinstance(value, Broken):
             raise UsesBroken(value.node_id)
@@ -177,6 +184,10 @@ class Step:
     def ignore(self, reason: str) -> None:
         """Say that this node has no counterpart, and why none is needed."""
         self.ignored = reason
+
+    def taken(self, name: str, value: Any) -> Constant:
+        """The value of a param that stands for an input, so that it can be written back there."""
+        return Constant(value, origin=(self.node_id, name))
 
     def uses_file(self, category: str, name: str) -> str:
         """A model file that is named, as our params name it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -25,10 +25,11 @@ class Constant:
     """A value known at import.
 
     Numbers, texts, booleans, and what ComfyUI passes around as objects but is only a few settings:
-    noise, samplers, guiders.
+    noise, samplers, guiders.  `origin` is the (node, input) of the prompt that it was written at.
     """
 
     value: Any
+    origin: tuple[str, str] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
