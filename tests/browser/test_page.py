@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -442,6 +443,41 @@ def test_a_recipe_beyond_the_form_is_run_as_it_is(page: Page, page_server: LiveS
     assert newest_run["runId"] != before
     assert newest_run["target"] == "pick"
     assert newest_run["meta"]["page"]["nodes"] == 3
+
+
+WORKFLOW: dict[str, Any] = {
+    "1": {
+        "class_type": "EmptyImage",
+        "inputs": {"width": 64, "height": 48, "batch_size": 1, "color": 255},
+    },
+    "2": {"class_type": "ImageInvert", "inputs": {"image": ["1", 0]}},
+    "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0], "filename_prefix": "blue"}},
+    "4": {"class_type": "MakeItBetter", "inputs": {"image": ["1", 0]}, "_meta": {"title": "Magic"}},
+    "5": {"class_type": "PreviewImage", "inputs": {"images": ["4", 0]}},
+}
+
+
+def test_a_dropped_comfyui_workflow_is_reported_and_run(
+    page: Page, page_server: LiveServer
+) -> None:
+    visit(page, page_server.url)
+    drop_on_the_page(page, "flow.json", "application/json", json.dumps(WORKFLOW).encode())
+    card = page.locator("#recipe")
+    expect(card).to_contain_text("flow.json is a ComfyUI workflow of 5 nodes")
+    expect(card).to_contain_text("Magic (MakeItBetter): the node type 'MakeItBetter' is not known")
+    assert page.evaluate(NAMELESS) == []
+    assert page.evaluate(LOW_CONTRAST) == []
+    card.get_by_role("button", name="Run what can be made of it").click()
+    expect(card).to_be_hidden()
+    stage(page, "done")
+    run = page_server.http.get("/v1/runs?all=1&limit=1").json()["runs"][0]
+    (take,) = page_server.run(run["runId"])["takes"]
+    assert (take["nodeId"], take["width"], take["height"]) == ("3", 64, 48)
+    data = page_server.http.get(f"/v1/takes/{take['id']}/bytes").content
+    assert Pillow.open(io.BytesIO(data)).getpixel((0, 0)) == (255, 255, 0)
+    drop_on_the_page(page, "broken.json", "application/json", b'{"nodes": [')
+    expect(card).to_contain_text("ends too early")
+    card.get_by_role("button", name="Close").click()
 
 
 def test_gallery_has_pages(page: Page, page_server: LiveServer) -> None:

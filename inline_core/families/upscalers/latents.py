@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
+from diffusers.pipelines.ltx2.latent_upsampler import BlurDownsample, LTX2LatentUpsamplerModel
 
 from inline_core.errors import ModelFileInvalid
 from inline_core.loading.interruption import Interruption
@@ -45,15 +45,14 @@ def load_latent_upscaler(plan: LoadPlan) -> LatentUpscaler:
     config = config_of(plan.logical.tensors, plan.label)
     with torch.device("meta"):
         model: Any = LTX2LatentUpsamplerModel(**config)
-    kernel = getattr(getattr(model.upsampler, "blur_down", None), "kernel", None)
+    if config["use_rational_resampler"]:
+        blur = BlurDownsample(2, model.upsampler.den)
+        dtype: torch.dtype = getattr(torch, plan.placement.dtype)
+        model.upsampler.blur_down = blur.to(plan.placement.storage, dtype)
     sources = {name: TensorSource(name) for name, _ in model.named_parameters()}
     # The blur is no weight but made of binomial coefficients; files may hold it all the same.
     blurs = [name for name in plan.logical.tensors if name.endswith("blur_down.kernel")]
     fill(model, sources, plan, ignorable=blurs)
-    if kernel is not None:
-        fresh = type(model.upsampler.blur_down)(2, model.upsampler.den)
-        fresh = fresh.to(model.device, model.dtype)
-        model.upsampler.blur_down = fresh
     return LatentUpscaler(model.eval())
 
 

@@ -70,6 +70,7 @@ export const api = {
 	deleteTake: (id) => request("DELETE", `v1/takes/${part(id)}`),
 	recipe: (id) => request("GET", `v1/takes/${part(id)}/graph`),
 	import: (body) => request("POST", "v1/import", { body, timeout: 0 }),
+	importWorkflow: (body) => request("POST", "v1/import/comfyui", { body, timeout: 0 }),
 	upload: (body) =>
 		request("POST", `v1/assets?name=${part(body.name.slice(-60))}`, { body, timeout: 0 }),
 };

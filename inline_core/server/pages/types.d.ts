@@ -25,7 +25,13 @@ export interface Run extends RunHead {
   nodes: Record<string, any>; takes: Take[]; seeds: Record<string, number>; warnings: Problem[];
 }
 /** A graph that makes one picture again. */
-export interface Recipe { graph: { nodes: any[] }; target: string }
+export interface Recipe { graph: { nodes: any[] }; target?: string; targets?: string[] }
+export interface WorkflowReport {
+	complete: boolean; summary: string;
+	nodes: { title: string; classType: string; state: string; reason: string | null; alternative: string | null; warnings: string[] }[];
+	lines: { severity: string; message: string; nodeType: string | null }[];
+	files: { category: string; name: string; present: boolean; url: string | null }[];
+}
 /** A picture of the server that a run starts from. */
 export interface Start { ref: "asset" | "take"; id: string; name: string }
 export interface Field {
@@ -48,6 +54,7 @@ export interface Api {
   deleteTake(id: string): Promise<null>;
   recipe(id: string): Promise<Recipe & { warnings: Problem[] }>;
   import(body: File): Promise<Recipe & { report: { warnings: Problem[] } }>;
+  importWorkflow(body: File): Promise<{ graph: { nodes: any[] }; targets: string[]; report: WorkflowReport }>;
   upload(body: File): Promise<{ id: string; kind: string }>;
 }
 export type Listener = (state: "up" | "down" | "refused", message?: string) => void;
