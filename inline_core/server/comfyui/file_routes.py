@@ -105,7 +105,10 @@ async def upload_image(request: Request, api: ApiOf) -> JSONResponse:
 
 @router.post("/upload/mask")
 async def upload_mask(request: Request, api: ApiOf) -> JSONResponse:
-    """The picture of `original_ref` with the alpha of the uploaded one, as a new input file."""
+    """The picture of `original_ref` with the alpha of the uploaded one, as a new input file.
+
+    Without `original_ref` the uploaded file is kept as it is.
+    """
     return JSONResponse(await _uploaded(request, api.services, mask=True))
 
 

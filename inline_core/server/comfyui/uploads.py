@@ -50,7 +50,7 @@ def store_upload(
         try:
             with disk_errors("an upload"), incoming.open("xb") as target:
                 target.write(memoryview(body)[upload.content.start : upload.content.end])
-            if mask:
+            if mask and upload.original:
                 _merge(services, incoming, upload.original)
             name = _settle(incoming, folder, upload)
         finally:

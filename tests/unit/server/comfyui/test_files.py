@@ -136,7 +136,14 @@ def test_a_mask_goes_onto_a_result_too(client: ComfyClient) -> None:
     assert merged.getpixel((5, 5)) == (0x11, 0x22, 0x33, 5)
 
 
-@pytest.mark.parametrize("reference", ["", "[]", "{}", '{"filename": "none.png", "type": "input"}'])
+def test_a_mask_may_come_alone(client: ComfyClient) -> None:
+    reply = upload(client, png((0, 0, 0, 9)), "alone.png", "mask")
+    assert reply.json() == {"name": "alone.png", "subfolder": "", "type": "input"}
+
+
+@pytest.mark.parametrize(
+    "reference", ["no json", "[]", "{}", '{"filename": "none.png", "type": "input"}']
+)
 def test_a_mask_needs_its_picture(client: ComfyClient, reference: str) -> None:
     reply = upload(client, png((0, 0, 0, 5)), "m3.png", "mask", original_ref=reference)
     assert reply.status_code in {400, 404}
