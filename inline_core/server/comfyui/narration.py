@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from inline_core.importers.comfyui.converting import prompt_node_of
 from inline_core.server.comfyui.history import failed, interrupted
-from inline_core.server.comfyui.outputs import outputs_of
+from inline_core.server.comfyui.outputs import OVER_THE_SOCKET, outputs_of
 from inline_core.server.comfyui.record import PromptRecord
 
 Message = tuple[str, dict[str, Any]]
+PICTURE: Final = "picture"
+"""Not a message of its own: the take in it is sent as a binary one."""
 _ENDS: Final = frozenset({"run_done", "cancelled", "error"})
 _COMPLETE: Final = frozenset({"done", "cached"})
 
@@ -98,7 +100,10 @@ class Narration:
         else:
             yield from self._tell_cached(frame)
             yield from self._entered(node)
-        if node in self._record.sinks:
+        if self._record.class_type(node) == OVER_THE_SOCKET:
+            for take in self._takes[node]:
+                yield PICTURE, dict(take)
+        elif node in self._record.sinks:
             yield "executed", self._output(node)
         if node in self._fresh:
             yield self._state(node, "finished", 1, 1)

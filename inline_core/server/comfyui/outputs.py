@@ -17,6 +17,8 @@ _PATTERN: Final = re.compile(r"%([^%]*)%")
 _UNSAFE: Final = re.compile(r'[\x00-\x1f<>:"|?*\\]')
 _ANIMATED: Final = "SaveAnimated"
 _GIFS: Final = "VHS_"
+OVER_THE_SOCKET: Final = "SaveImageWebsocket"
+"""The node type whose pictures are sent to the client instead of being listed."""
 NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -37,7 +39,7 @@ def outputs_of(
             found.setdefault(node_of[node], {}).setdefault("text", []).append(text)
     for take in takes:
         output = node_of.get(take["nodeId"])
-        if output is not None:
+        if output is not None and record.class_type(output) != OVER_THE_SOCKET:
             _add(found.setdefault(output, {}), record, output, take)
     return found
 

@@ -16,6 +16,7 @@ _HEADER: Final = struct.Struct(">I")
 _PLAIN: Final = 1
 _WITH_METADATA: Final = 4
 _JPEG: Final = 1
+_PNG: Final = 2
 _OFF: Final = frozenset({"none", "default"})
 
 
@@ -41,6 +42,11 @@ def preview_messages(frame: bytes, narration: Narration, *, metadata: bool) -> l
     told = {**narration.preview_node(header["nodeId"]), "image_type": "image/jpeg"}
     text = json.dumps(told).encode()
     return [_HEADER.pack(_WITH_METADATA) + _HEADER.pack(len(text)) + text + picture]
+
+
+def picture_message(png: bytes) -> bytes:
+    """A finished picture as a message."""
+    return _HEADER.pack(_PLAIN) + _HEADER.pack(_PNG) + png
 
 
 def _as_jpeg(data: bytes, media_type: str) -> bytes:

@@ -23,8 +23,8 @@ from starlette.websockets import WebSocketState
 from inline_core.errors import InlineError, NotFound
 from inline_core.runs.events import Event, EventType
 from inline_core.server.comfyui.history import unfinished
-from inline_core.server.comfyui.narration import Narration
-from inline_core.server.comfyui.previews import preview_messages, wants_previews
+from inline_core.server.comfyui.narration import PICTURE, Narration
+from inline_core.server.comfyui.previews import picture_message, preview_messages, wants_previews
 from inline_core.server.comfyui.record import TAG, PromptRecord, record_of
 from inline_core.server.services import Services
 from inline_core.server.streaming import Frame, StreamOptions
@@ -268,9 +268,22 @@ class PromptSockets:
                 await session.send_bytes(picture)
         elif frame.text is not None:
             for kind, data in told.narration.tell(json.loads(frame.text)):
-                await session.send(kind, data)
+                if kind == PICTURE:
+                    await self._send_picture(session, data)
+                else:
+                    await session.send(kind, data)
             if frame.seq is not None:
                 told.seq = frame.seq
+
+    async def _send_picture(self, session: _Session, take: dict[str, Any]) -> None:
+        sha256 = take["hash"].removeprefix("sha256-")
+        path = self._services.takes.path(sha256, take["uri"].rpartition(".")[2])
+        try:
+            data = await run_in_threadpool(path.read_bytes)
+        except OSError:
+            # It was deleted since.
+            return
+        await session.send_bytes(picture_message(data))
 
 
 def features(services: Services) -> dict[str, Any]:

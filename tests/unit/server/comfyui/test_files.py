@@ -104,6 +104,30 @@ def test_an_uploaded_picture_runs(client: ComfyClient) -> None:
     assert client.run(again)["outputs"]["2"]["images"]
 
 
+def test_a_graph_names_input_files_too(server: LiveServer, client: ComfyClient) -> None:
+    def pixel(name: str, subfolder: str = "") -> Any:
+        asset = {"ref": "input", "name": f"{subfolder}{name}"}
+        wired = {"image": {"from": "i", "output": "image"}}
+        nodes = [
+            {"id": "i", "type": "input/image", "params": {"asset": asset}},
+            {"id": "o", "type": "output/image", "inputs": wired},
+        ]
+        run = server.submit(nodes, "o", wait=30).json()
+        assert run["status"] == "done", run
+        return opened(server.http.get(f"/v1/{run['takes'][0]['uri']}").content).getpixel((0, 0))
+
+    for colour in ((1, 1, 1), (2, 2, 2)):
+        # Other content under the same name is another picture.
+        upload(client, png(colour), "graph.png", overwrite="true", subfolder="of")
+        assert pixel("graph.png", "of/") == colour
+    for name in ("none.png", "../runs.db", "/etc/passwd", "of"):
+        asset = {"ref": "input", "name": name}
+        nodes = [{"id": "i", "type": "input/image", "params": {"asset": asset}}]
+        run = server.submit(nodes, "i", wait=30).json()
+        assert run["error"]["code"] == "invalid_asset"
+        assert repr(name) in run["error"]["message"]
+
+
 @pytest.mark.parametrize(
     "name", ["none.png", "../secret.png", "/etc/passwd", "take_0123456789ab_.png [output]"]
 )

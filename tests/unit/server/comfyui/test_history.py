@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.live import LiveServer
+from websockets.sync.client import connect
+
+from tests.live import LiveServer, ServerProcess
 from tests.unit.server.comfyui.prompts import (
     ComfyClient,
     comfy_server,
@@ -37,6 +39,25 @@ def test_prompts_and_history_survive_a_restart(tmp_path: Path) -> None:
             done["prompt"][1],
             waiting["prompt_id"],
         ]
+
+
+def test_an_accepted_prompt_survives_a_kill(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data", tmp_path / "models")
+    server.http.post("/v1/queue/pause")
+    body = {"prompt": picture_prompt(colour=3), "client_id": "me"}
+    accepted = server.http.post("/prompt", json=body).json()
+    server.kill()
+    server = ServerProcess(tmp_path / "data", tmp_path / "models")
+    try:
+        with connect(server.url.replace("http://", "ws://") + "/ws?clientId=me") as socket:
+            server.http.post("/v1/queue/resume")
+            until_end(socket, accepted["prompt_id"])
+        entry = server.http.get(f"/history/{accepted['prompt_id']}").json()[accepted["prompt_id"]]
+        assert entry["status"]["status_str"] == "success"
+        (file,) = entry["outputs"]["2"]["images"]
+        assert server.http.get("/view", params=file).status_code == 200
+    finally:
+        assert server.stop() == 0
 
 
 def test_an_unfinished_or_unknown_prompt_has_no_history(

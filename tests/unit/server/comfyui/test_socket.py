@@ -254,3 +254,17 @@ def binary(socket: Any) -> bytes:
         message = socket.recv(timeout=TIMEOUT_S)
         if isinstance(message, bytes):
             return message
+
+
+def test_pictures_over_the_socket(client: ComfyClient) -> None:
+    prompt = picture_prompt(colour=0x0A0B0C)
+    prompt["2"] = {"class_type": "SaveImageWebsocket", "inputs": {"images": ["1", 0]}}
+    for _ in range(2):
+        # The second time it is cached, and the client wants it all the same.
+        with client.socket("pictures") as socket:
+            prompt_id = client.accepted(prompt, "pictures")["prompt_id"]
+            frame = binary(socket)
+            until_end(socket, prompt_id)
+        assert struct.unpack_from(">II", frame) == (1, 2)
+        assert opened(frame[8:]).getpixel((0, 0)) == (10, 11, 12)
+    assert client.history(prompt_id)[prompt_id]["outputs"] == {}
