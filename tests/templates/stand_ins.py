@@ -35,6 +35,7 @@ from tests.tiny_families import (
     qwen_image,
     sd3,
     sdxl,
+    sdxl_refiner,
     wan,
 )
 from tests.unit.families.upscalers.test_upscalers import old_spelling, rrdb_state
@@ -155,6 +156,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "sdxl": Family(
         sdxl.save_models,
         {r"sd_xl_(base|turbo)": "checkpoints/sdxl.safetensors"},
+        {},
+        {},
+    ),
+    "sdxl-refiner": Family(
+        sdxl_refiner.save_models,
+        {r"sd_xl_refiner": "checkpoints/refiner.safetensors"},
         {},
         {},
     ),

@@ -17,7 +17,7 @@ from torch.nn import functional
 from inline_core.families import transformer
 from inline_core.families.sd.control import UNetControl
 from inline_core.families.sd.denoise import UNetDenoiser
-from inline_core.families.sd.family import SD15_RULES, SDXL_RULES
+from inline_core.families.sd.family import REFINER_RULES, SD15_RULES, SDXL_RULES
 from inline_core.families.sd.keys import unet_keys
 from inline_core.families.sd.text import SdPrompt, encode
 from inline_core.loading.adapters import AdaptedModel, AdapterTarget
@@ -67,7 +67,8 @@ def adapted_model(plan: LoadPlan) -> AdaptedModel:
 
     Adapters of Stable Diffusion change its text encoders too.
     """
-    rules = SDXL_RULES if plan.identity.family == SDXL_RULES.name else SD15_RULES
+    known = {rules.name: rules for rules in (SD15_RULES, SDXL_RULES, REFINER_RULES)}
+    rules = known[plan.identity.family]
     table = unet_keys(plan.identity.config)
     sources = table.sources(plan.logical.tensors, plan.identity.prefix)
     shapes = {}

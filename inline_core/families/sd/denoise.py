@@ -87,15 +87,19 @@ def conditions(
     if pooled:
         height, width = (side * _FACTOR for side in latents.shape[-2:])
         usual = (height, width, 0, 0, height, width)
-        sizes = [
-            [told or own for told, own in zip(prompt.sizes, usual, strict=True)]
-            for prompt in conditioning
-        ]
+        sizes = [_numbers(prompt, usual) for prompt in conditioning]
         found["added_cond_kwargs"] = {
             "text_embeds": torch.stack(pooled).to(dtype),  # (rows, width)
-            "time_ids": torch.tensor(sizes, device=latents.device, dtype=dtype),  # (rows, 6)
+            # (rows, 6), of the refiner (rows, 5)
+            "time_ids": torch.tensor(sizes, device=latents.device, dtype=dtype),
         }
     return found
+
+
+def _numbers(prompt: SdPrompt, usual: Sequence[int]) -> list[float]:
+    """What SDXL is told of the picture, where nothing is set the usual; its refiner a score."""
+    numbers: list[float] = [told or own for told, own in zip(prompt.sizes, usual, strict=True)]
+    return numbers if prompt.score is None else [*numbers[:4], prompt.score]
 
 
 def inner_blocks(model: Any) -> list[Any]:

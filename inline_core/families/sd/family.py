@@ -95,6 +95,24 @@ SDXL_RULES: Final = FamilyRules(
 )
 
 
+# Noise is left for it: of 25 steps it does the last five, as in the example of its release.
+REFINER_RULES: Final = FamilyRules(
+    name="sdxl-refiner",
+    label="SDXL Refiner",
+    vae_family="autoencoder-kl",
+    latent_channels=SDXL_SPACE.channels,
+    vae_words=SDXL_SPACE.words,
+    text_encoders=(EncoderNeed("clip", "g", size_of="cross_attention_dim"),),
+    model_channels="out_channels",
+    defaults=_defaults(1024, 25, 6.0),
+    requirements=_checkpoint(
+        "stabilityai/stable-diffusion-xl-refiner-1.0",
+        "sd_xl_refiner_1.0.safetensors",
+        6_075_981_930,
+    ),
+)
+
+
 def table(wanted: ScheduleFor) -> EpsTable:
     """The published sigmas; of some v models they go on to (nearly) nothing but noise."""
     return EpsTable(zero_snr=wanted.variant == V_ZSNR)
@@ -103,9 +121,8 @@ def table(wanted: ScheduleFor) -> EpsTable:
 def check(job: SampleJob, geometry: Mapping[str, int]) -> None:
     """Refuse the kinds of U-Net that need inputs which are not there.  Raises: InvalidParam."""
     name, channels = job.model.name, geometry.get("in_channels")
-    if job.model.variant == "refiner" or channels == _EDIT_CHANNELS:
-        what = "the refiner of SDXL" if job.model.variant == "refiner" else "InstructPix2Pix"
-        message = f"{name} is {what}, which cannot be run here: use a base model"
+    if channels == _EDIT_CHANNELS:
+        message = f"{name} is InstructPix2Pix, which cannot be run here: use a base model"
         raise InvalidParam(message, param="model")
     fills = [latent for latent in job.positive.references if latent.mask is not None]
     if channels == _INPAINT_CHANNELS and len(fills) != 1:
@@ -209,4 +226,13 @@ SDXL: Final = ModelFamily(
         "stabilityai/stable-diffusion-xl", "Stable Diffusion XL", (_clip_skip(2), *_SIZES)
     ),
 )
-FAMILIES: Final = (SD15, SDXL)
+SDXL_REFINER: Final = ModelFamily(
+    rules=REFINER_RULES,
+    space=SDXL_SPACE,
+    table=table,
+    size_multiple=8,
+    runtime="inline_core.families.sd.components",
+    workload=workload,
+    check=check,
+)
+FAMILIES: Final = (SD15, SDXL, SDXL_REFINER)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from inline_core.sampling.values import Conditioning
 
 _ENDS: Final = 2  # start and end of each chunk
+_REFINER_NUMBERS: Final = 5 * 256
+# How well a picture is liked: of the positive and of the negative prompt.  Source: the defaults of
+# StableDiffusionXLImg2ImgPipeline.
+_SCORES: Final = (6.0, 2.5)
 _SIZES: Final = (
     "original_height",
     "original_width",
@@ -42,34 +46,37 @@ class SdPrompt(EncodedPrompt):
 
     `sizes` are six numbers in pixels: original height and width, rows and columns cropped away,
     target height and width; 0 for a size is that of the picture.  `fill` (1 + channels, height,
-    width) is the mask and the picture to be filled of a model made for that.
+    width) is the mask and the picture to be filled of a model made for that.  `score` is how well
+    the picture shall be liked, which only the refiner of SDXL is told.
     """
 
     variant: str = ""
     sizes: tuple[int, ...] = (0,) * len(_SIZES)
     fill: Tensor | None = None
+    score: float | None = None
 
 
 def encode(encoders: Encoders, conditioning: Conditioning) -> SdPrompt:
     """Encode one prompt; device thread.
 
     SD1.5 has one text encoder and takes its last layer with the final norm, SDXL has two and takes
-    the states before their last layers side by side, and what CLIP-G makes of the whole.
+    the states before their last layers side by side, and what CLIP-G makes of the whole; its
+    refiner has CLIP-G alone.
     Raises: InvalidParam, ModelFileMissing, ModelFileInvalid for embeddings that are not there.
     """
     words = parsed(conditioning.prompt)
-    several = len(encoders) > 1
-    skip = int(conditioning.option("clip_skip") or (2 if several else 1))
+    several, refines = len(encoders) > 1, _refines(encoders)
+    skip = int(conditioning.option("clip_skip") or (2 if several or refines else 1))
     features: list[Tensor] = []
     pooled = None
     count = 1
     for position in range(len(encoders)):
         with encoders.open(position) as encoder:
             chunks = _chunks(encoders, encoder, position, words)
-            found, projected = _read(encoder, chunks, skip, normed=not several)
+            found, projected = _read(encoder, chunks, skip, normed=not (several or refines))
         features.append(found)
         count = max(count, len(chunks))
-        if several and position == len(encoders) - 1:
+        if (several or refines) and position == len(encoders) - 1:
             if projected is None:
                 message = "the text encoder CLIP-G has no text_projection: use one of SDXL"
                 raise ModelFileInvalid(message)
@@ -82,7 +89,15 @@ def encode(encoders: Encoders, conditioning: Conditioning) -> SdPrompt:
         notes=notes,
         variant=str(conditioning.option("variant", "")),
         sizes=tuple(int(conditioning.option(key) or 0) for key in _SIZES),
+        score=_SCORES[bool(conditioning.option("negative"))] if refines else None,
     )
+
+
+def _refines(encoders: Encoders) -> bool:
+    """Whether the prompt is for the refiner of SDXL, which has CLIP-G alone and is told a score."""
+    sizes = encoders.sizes
+    told = sizes.get("projection_class_embeddings_input_dim", 0)
+    return told - sizes.get("cross_attention_dim", 0) == _REFINER_NUMBERS
 
 
 def _chunks(

@@ -1,4 +1,7 @@
-"""Stable Diffusion 1.5, 2 and XL: one U-Net, told apart by the width of the text features."""
+"""Stable Diffusion 1.5, 2 and XL: one U-Net, told apart by the width of the text features.
+
+The refiner of XL by how many numbers it is told of the picture.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from inline_core.loading.component import Role
 _TIME_IDS: Final = 256  # width of one encoded size of SDXL; the class cannot tell it from the sum
 _HEADS: Final = 8  # of SD1.5; models with linear projections have heads of 64 instead
 _HEAD_DIM: Final = 64
-_WIDTHS: Final = {768: "sd15", 1024: "sd2", 2048: "sdxl", 1280: "sdxl"}
-_REFINER_WIDTH: Final = 1280
+_WIDTHS: Final = {768: "sd15", 1024: "sd2", 2048: "sdxl"}
+_REFINER_NUMBERS: Final = 5  # of the picture, beside what is pooled: the last is how it is liked
 # Of SDXL alone: it is told the sizes of the picture.
 _SIZES: Final = ("label_emb.0.0.weight", "add_embedding.linear_1.weight")
 _INPAINT_CHANNELS, _EDIT_CHANNELS = 9, 8
@@ -119,8 +122,6 @@ def _config(shapes: Shapes) -> Config:
 
 def _variant(shapes: Shapes, config: Config) -> str:
     kind = {_INPAINT_CHANNELS: "inpaint", _EDIT_CHANNELS: "edit"}.get(config["in_channels"], "")
-    if config["cross_attention_dim"] == _REFINER_WIDTH:
-        return "refiner"
     return kind or prediction_told(shapes)
 
 
@@ -143,7 +144,10 @@ def _is(family: str) -> Callable[[Shapes], bool]:
 
     def condition(shapes: Shapes) -> bool:
         sized = shapes.has(*_SIZES)
-        return _WIDTHS.get(text_width(shapes), "sdxl" if sized else "sd15") == family
+        width = text_width(shapes)
+        if sized and shapes.columns(*_SIZES) - width == _REFINER_NUMBERS * _TIME_IDS:
+            return family == "sdxl-refiner"
+        return _WIDTHS.get(width, "sdxl" if sized else "sd15") == family
 
     return condition
 
@@ -152,7 +156,7 @@ LAYOUTS: Final[Layouts] = (
     ("original", ("input_blocks.0.0.weight",)),
     ("diffusers", ("down_blocks.0.resnets.0.norm1.weight", "time_embedding.linear_1.weight")),
 )
-NAMES: Final = {"sd15": "SD1.5", "sd2": "SD2", "sdxl": "SDXL"}
+NAMES: Final = {"sd15": "SD1.5", "sd2": "SD2", "sdxl": "SDXL", "sdxl-refiner": "SDXL Refiner"}
 STABLE_DIFFUSION: Final = tuple(
     Architecture(
         family,

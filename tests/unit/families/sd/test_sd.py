@@ -270,14 +270,6 @@ def test_plain_models_refuse_what_is_for_inpaint_models(benches: Benches) -> Non
     )
 
 
-def test_the_refiner_is_refused_by_name(benches: Benches) -> None:
-    bench = benches(sdxl)
-    plain = job(bench, sdxl)
-    refiner = replace(plain.model, variant="refiner")
-    error = error_of(bench.sampler.submit(replace(plain, model=refiner)))
-    assert "the refiner of SDXL" in error.message
-
-
 def test_without_a_negative_prompt_its_options_are_those_of_the_positive(
     benches: Benches,
 ) -> None:

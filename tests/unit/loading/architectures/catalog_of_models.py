@@ -192,7 +192,7 @@ DIFFUSION_MODELS: Final = {
     "sd2": Model("UNet2DConditionModel", "sd2", "", _SD2),
     "sdxl": Model("UNet2DConditionModel", "sdxl", "", _SDXL),
     "sdxl-inpaint": Model("UNet2DConditionModel", "sdxl", "inpaint", {**_SDXL, "in_channels": 9}),
-    "sdxl-refiner": Model("UNet2DConditionModel", "sdxl", "refiner", _REFINER),
+    "sdxl-refiner": Model("UNet2DConditionModel", "sdxl-refiner", "", _REFINER),
     "sd3-medium": Model(
         "SD3Transformer2DModel",
         "sd3",
