@@ -46,6 +46,9 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     )
     folders.add_argument("--data-dir", type=Path, help="database, takes, assets (./.inline)")
     folders.add_argument(
+        "--input-dir", type=Path, help="files that workflows read by name (./.inline/input)"
+    )
+    folders.add_argument(
         "--front-end-root", type=Path, dest="frontend_root", help="a built front end to serve at /"
     )
     folders.add_argument(
