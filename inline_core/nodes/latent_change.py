@@ -21,6 +21,23 @@ _METHODS = (
     ("bicubic", "Bicubic"),
     ("area", "Area"),
 )
+_SIDES = (
+    ("right", "To the right"),
+    ("left", "To the left"),
+    ("below", "Below"),
+    ("above", "Above"),
+    ("after", "After its frames"),
+    ("before", "Before its frames"),
+)
+# Axis of the samples, counted so that it holds with and without frames, and the size that grows.
+_AXES: Final = {
+    "right": (-1, "width"),
+    "left": (-1, "width"),
+    "below": (-2, "height"),
+    "above": (-2, "height"),
+    "after": (2, "frames"),
+    "before": (2, "frames"),
+}
 _BYTES: Final = 4
 _MOST: Final = 4096
 
@@ -271,6 +288,118 @@ def cut(
     along = -1 if axis == "x" else -2
     made = ctx.render.on_latents("cut", ctx, latent.samples, along, start, count)
     return _with(latent, made, **sides)
+
+
+@node(
+    "latent/concat",
+    title="Put Latents Together",
+    category="Latent",
+    icon="square",
+    outputs=_OUTPUT,
+    needs=["torch"],
+)
+def concat(
+    ctx: NodeContext,
+    first: Annotated[Latent, Port(PortKind.LATENT, "First")],
+    second: Annotated[Latent, Port(PortKind.LATENT, "Second")],
+    *,
+    side: Annotated[str, Param(options=_SIDES)] = "right",
+) -> Latent:
+    """Put the second latent at a side of the first, or its frames before or after them.
+
+    Raises: InvalidParam if the other sizes differ, or for empty latents.
+    """
+    axis, field = _AXES[side]
+    same = {"width", "height", "frames", "batch", "space", "normalised"} - {field}
+    if any(getattr(first, name) != getattr(second, name) for name in same):
+        message = f"they differ in more than their {field}: bring them to one size before"
+        raise InvalidParam(message, port="second")
+    if first.samples is None or second.samples is None:
+        message = "an empty latent has nothing to put there: encode or sample it before"
+        raise InvalidParam(message, port="first" if first.samples is None else "second")
+    space = _space(first)
+    parts = [first.samples, second.samples]
+    if side in {"left", "above", "before"}:
+        parts.reverse()
+    made = ctx.render.on_latents("put_together", ctx, parts, axis)
+    if field == "frames":
+        count = _latent_frames(first) + _latent_frames(second)
+        return _with(first, made, frames=(count - 1) * space.frame_factor + 1)
+    sides: dict[str, Any] = {field: getattr(first, field) + getattr(second, field)}
+    return _with(first, made, **sides)
+
+
+@node(
+    "latent/to-batch",
+    title="Cut Latent to Batch",
+    category="Latent",
+    icon="scissors",
+    outputs=_OUTPUT,
+    needs=["torch"],
+)
+def to_batch(
+    ctx: NodeContext,
+    latent: Latent,
+    *,
+    axis: Annotated[str, Param(options=[("t", "Frames"), ("x", "Columns"), ("y", "Rows")])] = "t",
+    size: Annotated[int, Param(label="Latents of a slice", min=1, max=_MOST, step=1)] = 1,
+) -> Latent:
+    """Cut a latent into slices of equal size that become a batch; what is left over is dropped.
+
+    Raises: InvalidParam for an empty latent, one without that axis, or one that is smaller.
+    """
+    if latent.samples is None:
+        message = "an empty latent has nothing to cut: encode or sample it before"
+        raise InvalidParam(message, port="latent")
+    space = _space(latent)
+    field = {"t": "frames", "x": "width", "y": "height"}[axis]
+    whole = _latent_frames(latent) if axis == "t" else getattr(latent, field) // space.factor
+    count = whole // size
+    if not count:
+        message = f"a slice of {size} is larger than the latent, which has {whole}"
+        raise InvalidParam(message, param="size")
+    along = {"t": 2, "x": -1, "y": -2}[axis]
+    made = ctx.render.on_latents("slices", ctx, latent.samples, along, size, count)
+    length = (size - 1) * space.frame_factor + 1 if axis == "t" else size * space.factor
+    changes: dict[str, Any] = {field: length, "batch": latent.batch * count}
+    return _with(latent, made, **changes)
+
+
+@node(
+    "latent/replace-frames",
+    title="Replace Latent Frames",
+    category="Latent",
+    icon="film",
+    outputs=_OUTPUT,
+    needs=["torch"],
+)
+def replace_frames(
+    ctx: NodeContext,
+    latent: Latent,
+    source: Annotated[Latent | None, Port(PortKind.LATENT, "Source")] = None,
+    *,
+    index: Annotated[int, Param(min=-_MOST, max=_MOST, step=1)] = 0,
+) -> Latent:
+    """Put the latent frames of a source in place of those from `index` on (below 0: from the end).
+
+    Raises: InvalidParam if they do not fit, or for empty latents.
+    """
+    if source is None:
+        return latent
+    if latent.samples is None or source.samples is None:
+        message = "an empty latent has no frames: encode or sample it before"
+        raise InvalidParam(message, port="latent" if latent.samples is None else "source")
+    whole, count = _latent_frames(latent), _latent_frames(source)
+    start = index + whole if index < 0 else index
+    same = ("width", "height", "batch", "space", "normalised")
+    if any(getattr(latent, name) != getattr(source, name) for name in same):
+        message = "the source is of another size or model: bring both to one before"
+        raise InvalidParam(message, port="source")
+    if start < 0 or start + count > whole:
+        message = f"{count} latent frames from {index} on do not fit into {whole}"
+        raise InvalidParam(message, param="index")
+    made = ctx.render.on_latents("replaced", ctx, latent.samples, source.samples, start)
+    return _with(latent, made)
 
 
 def _start(index: int, size: int) -> int:

@@ -19,6 +19,7 @@ from inline_core.sampling.patches import (
     FluxShift,
     GuidanceInterval,
     KeepLength,
+    NoiseScale,
     NormaliseGuidance,
     ProjectGuidance,
     RescaleGuidance,
@@ -256,6 +257,23 @@ def sound_guidance(
 ) -> ComponentRef:
     """Guide the sound of a video by another scale than its pictures (LTX-2)."""
     return _patched(ctx, model, SoundGuidance(cfg))
+
+
+@node(
+    "model/noise-scale",
+    title="Scale of Noise",
+    category="Model",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def noise_scale(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    scale: Annotated[float, Param(min=0.0, max=100.0, step=0.01)] = 1.0,
+) -> ComponentRef:
+    """Multiply the noise that the sampling starts from, for models that were trained so."""
+    return _patched(ctx, model, NoiseScale(scale))
 
 
 @node(

@@ -56,3 +56,21 @@ def flipped(samples: Tensor, axis: int) -> Tensor:
 def cut(samples: Tensor, axis: int, start: int, count: int) -> Tensor:
     """A part along an axis, counted from the end."""
     return samples.narrow(axis, start, count).clone()  # (batch, channels, ...)
+
+
+def put_together(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """All one after another along an axis."""
+    return torch.cat(list(parts), dim=axis)  # (batch, channels, ...)
+
+
+def slices(samples: Tensor, axis: int, size: int, count: int) -> Tensor:
+    """`count` slices of `size` along an axis, as a batch: all of the first picture first."""
+    cuts = [samples.narrow(axis, place * size, size) for place in range(count)]
+    return torch.stack(cuts, dim=1).flatten(0, 1)  # (batch * count, channels, ...)
+
+
+def replaced(samples: Tensor, source: Tensor, start: int) -> Tensor:
+    """Latents whose frames from `start` on are those of another one."""
+    made = samples.clone()  # (batch, channels, frames, height, width)
+    made[:, :, start : start + source.shape[2]] = source
+    return made

@@ -111,6 +111,13 @@ class SoundGuidance(Patch):
 
 
 @dataclass(frozen=True, slots=True)
+class NoiseScale(Patch):
+    """Start from more or less noise than the schedule says; for models that were trained so."""
+
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class ZeroStar(Patch):
     """Scale the negative velocity to the positive one before guiding (CFG-Zero*)."""
 

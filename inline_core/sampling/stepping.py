@@ -15,7 +15,7 @@ from inline_core.sampling.guidance import Guidance, Pass, guidance_of, most_rows
 from inline_core.sampling.job import SampleJob, SampleResult
 from inline_core.sampling.masking import Differing, KeptPart, latent_mask
 from inline_core.sampling.noise import NoiseSource, picture_seed
-from inline_core.sampling.patches import Differential, StepCache, last
+from inline_core.sampling.patches import Differential, NoiseScale, StepCache, last
 from inline_core.sampling.process import end_state, start_state
 from inline_core.sampling.regions import Box, box_of, combined, counts_at
 from inline_core.sampling.sigmas.lists import between
@@ -250,6 +250,9 @@ class Stepping:
         # Without steps an empty latent stays empty, as in ComfyUI.
         first = self.sigmas[0] if self.sigmas else 0.0
         noise = source.draw() if job.add_noise else None  # (pictures, c, h, w)
+        scaled = last(job.model.patches, NoiseScale)
+        if scaled is not None and noise is not None:
+            noise = noise * scaled.scale
         if clean is None and noise is None:
             clean = torch.zeros((latent.batch, *shape), device=prepared.device)
         if not self.sigmas and clean is not None:

@@ -124,17 +124,22 @@ class PromptSockets:
         sid = websocket.query_params.get("clientId") or uuid.uuid4().hex
         await websocket.accept()
         client, session = self._client(sid), _Session(websocket)
-        before, client.session = client.session, session
-        if before is not None:
-            await _close(before)
         status: asyncio.Task[None] | None = None
         try:
             for run_id in await run_in_threadpool(self._unfinished_of, sid):
                 client.prompts.setdefault(run_id, _Told(run_id))
-            await session.send("status", {**await self._status(client), "sid": sid})
+            told = await self._status(client)
+            await session.send("status", {**told, "sid": sid})
+            # Only now: the first message is the status.
+            before, client.session = client.session, session
+            self._clients[sid] = client
             for run_id in list(client.prompts):
                 self._follow(client, session, run_id)
-            status = asyncio.create_task(self._tell_queue(client, session))
+            if before is not None:
+                await _close(before)
+            # The queue may have changed since it was told.
+            session.queue_news.set()
+            status = asyncio.create_task(self._tell_queue(client, session, told))
             await self._listen(session)
         except (WebSocketDisconnect, RuntimeError, TimeoutError):
             return
@@ -165,8 +170,7 @@ class PromptSockets:
         remaining = len({*waiting, *client.prompts})
         return {"status": {"exec_info": {"queue_remaining": remaining}}}
 
-    async def _tell_queue(self, client: _Client, session: _Session) -> None:
-        told: dict[str, Any] = {}
+    async def _tell_queue(self, client: _Client, session: _Session, told: dict[str, Any]) -> None:
         try:
             while True:
                 await session.queue_news.wait()

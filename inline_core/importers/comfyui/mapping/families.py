@@ -21,6 +21,7 @@ from inline_core.importers.comfyui.mapping.video_latents import (
 
 _WAN_FPS: Final = 16.0
 _HUNYUAN_FPS: Final = 24.0
+_H3_RATIO: Final = 4
 
 
 def _empty_video(step: Step, fps: float) -> Wire:
@@ -113,6 +114,9 @@ def ltx_join(step: Step) -> Outputs:
 
 def ltx_split(step: Step) -> Outputs:
     """LTXVSeparateAVLatent."""
+    latent = step.needed("av_latent")
+    if isinstance(latent, Wire):  # sampled from a latent that was no video's
+        return [Constant(VideoPart(latent, made=True)), Constant(SoundPart(latent))]
     both = step.constant("av_latent")
     if not isinstance(both, BothParts):
         message = "only a latent of LTX video and sound can be taken apart"
@@ -229,6 +233,36 @@ def h3_video(step: Step) -> Outputs:
     return [positive, Constant(BothParts(video, SoundPart()))]
 
 
+def h3_shift(step: Step) -> Outputs:
+    """MiniMaxH3SigmaShift: the sound's shift is a quarter of the video's here."""
+    video, audio = step.constant("shift_video", 12.0), step.constant("shift_audio", 3.0)
+    if video != _H3_RATIO * audio:
+        message = (
+            f"a shift of {video} for the video and {audio} for the sound: here the sound's is a "
+            "quarter of the video's"
+        )
+        raise Unsupported(message)
+    inputs = {"model": step.needed("model"), "shift": step.value("shift_video")}
+    return [step.add("model/shift", inputs).out("model")]
+
+
+def h3_guide(step: Step) -> Outputs:
+    """MiniMaxH3AddGuide: a picture that the video begins or ends with."""
+    index = int(step.constant("frame_idx", 0))
+    if step.value("audio") is not None or index not in {0, -1}:
+        message = "only a picture as the first or the last frame can be a guide here"
+        raise Unsupported(message)
+    latent = step.needed("latent")
+    size = latent if isinstance(latent, Wire) else _video(latent).base
+    inputs = {
+        "conditioning": step.needed("positive"),
+        "vae": step.needed("vae"),
+        "latent": size,
+        "first" if index == 0 else "last": step.needed("image"),
+    }
+    return [step.add("conditioning/keyframes", inputs).out("conditioning")]
+
+
 def wan_fun_inpaint(step: Step) -> Outputs:
     """WanFunInpaintToVideo: the frames that a video begins and ends with."""
     return wan_first_last(step)
@@ -251,4 +285,6 @@ ENTRIES: Final[Mapping[str, Entry]] = {
     "LTXVLatentUpsampler": ltx_upsample,
     "TextEncodeAceStepAudio1.5": ace_step,
     "MiniMaxH3ImageToVideo": h3_video,
+    "MiniMaxH3SigmaShift": h3_shift,
+    "MiniMaxH3AddGuide": h3_guide,
 }

@@ -155,6 +155,31 @@ ENTRIES: Final[Mapping[str, Entry]] = {
     "TrimVideoLatent": Direct(
         "latent/trim-video", {"samples": "latent", "trim_amount": "amount"}, _LATENT
     ),
+    "LatentConcat": Direct(
+        "latent/concat",
+        {"samples1": "first", "samples2": "second", "dim": "side"},
+        _LATENT,
+        choices={
+            "dim": {
+                "x": "right",
+                "-x": "left",
+                "y": "below",
+                "-y": "above",
+                "t": "after",
+                "-t": "before",
+            }
+        },
+    ),
+    "LatentCutToBatch": Direct(
+        "latent/to-batch",
+        {"samples": "latent", "dim": "axis", "slice_size": "size"},
+        _LATENT,
+    ),
+    "ReplaceVideoLatentFrames": Direct(
+        "latent/replace-frames",
+        {"destination": "latent", "source": "source", "index": "index"},
+        _LATENT,
+    ),
     "LatentCut": Direct(
         "latent/cut",
         {"samples": "latent", "dim": "axis", "index": "index", "amount": "amount"},

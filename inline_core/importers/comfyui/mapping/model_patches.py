@@ -140,6 +140,12 @@ ENTRIES: Final[Mapping[str, Entry]] = {
     "DifferentialDiffusion": Direct(
         "model/differential", {"model": "model", "strength": "strength"}, ("model",)
     ),
+    "ModelNoiseScale": Direct(
+        "model/noise-scale", {"model": "model", "noise_scale": "scale"}, ("model",)
+    ),
+    "BlockSparseAttention": passed_on(
+        "attention is computed in full here, which it only estimates"
+    ),
     "ModelAttentionBackend": passed_on(_SPEED),
     "QwenImage21Cache": passed_on(_SPEED),
     "WanAnimate2Cache": passed_on(_SPEED),
