@@ -33,6 +33,7 @@ from tests.tiny_families import (
     lumina2,
     ovis_image,
     qwen_image,
+    qwen_image_21,
     sd3,
     sdxl,
     sdxl_refiner,
@@ -103,9 +104,15 @@ FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "qwen-image": Family(
         qwen_image.save_models,
-        {r"qwen_image": "qwen.safetensors"},
+        {r"qwen_image(?!_2)": "qwen.safetensors"},
         {r"qwen_image": "qwen_image_vae.safetensors"},
         _QWEN25,
+    ),
+    "qwen-image-2.1": Family(
+        qwen_image_21.save_models,
+        {r"qwen_image_2\.1": "qwen21.safetensors"},
+        {r"qwen_image_2\.1": "qwen21_vae.safetensors"},
+        {r"qwen3vl_8b|qwen3\.5": "qwen3vl-8b"},
     ),
     "krea-2": Family(
         krea2.save_models,

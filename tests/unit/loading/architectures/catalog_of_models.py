@@ -112,7 +112,7 @@ DIFFUSION_MODELS: Final = {
         "layered",
         {"use_additional_t_cond": True, "use_layer3d_rope": True},
     ),
-    "qwen-image-2.1": Model("QwenImage21Transformer2DModel", "qwen-image", "2.1"),
+    "qwen-image-2.1": Model("QwenImage21Transformer2DModel", "qwen-image-2.1"),
     "wan-t2v-14b": Model("WanTransformer3DModel", "wan", "t2v-14b"),
     "wan-t2v-1.3b": Model("WanTransformer3DModel", "wan", "t2v-1.3b", _WAN_SMALL),
     "wan-i2v-14b": Model("WanTransformer3DModel", "wan", "i2v-14b", _I2V),
@@ -666,8 +666,8 @@ TINY: Final = {
     ),
     "qwen-image-2.1": Model(
         "QwenImage21Transformer2DModel",
-        "qwen-image",
-        "2.1",
+        "qwen-image-2.1",
+        "",
         {
             "in_channels": 32,
             "out_channels": 32,

@@ -10,7 +10,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from inline_core.importers.comfyui.mapping.registry import entries
-from inline_core.importers.comfyui.node_table import NodeTable, builtin_entries
+from inline_core.importers.comfyui.node_table import NodeTable
+from inline_core.server.comfyui.declarations import known_types
 from tests.unit.server.comfyui.prompts import ComfyClient, checkpoint_of, comfy_server
 
 ROUTES = [
@@ -34,16 +35,16 @@ def test_the_page_is_not_hidden(client: ComfyClient) -> None:
 
 def test_declarations_have_every_key_and_agree_with_the_table(client: ComfyClient) -> None:
     info = client.http.get("/object_info").json()
-    assert info.keys() == {name for name in builtin_entries() if name in entries()}
+    assert info.keys() == entries().keys()
     for name, entry in info.items():
         assert entry["name"] == name
         assert set(entry["input"]) == {"required", "optional", "hidden"}
         assert entry["input_order"] == {part: list(group) for part, group in entry["input"].items()}
-        count = len(builtin_entries()[name].get("outputs", ()))
+        count = len(known_types()[name].get("outputs", ()))
         for key in ("output", "output_is_list", "output_name"):
             assert len(entry[key]) == count
     # The table that the importer makes of it knows the same inputs as its own.
-    ours, theirs = NodeTable(builtin_entries()), NodeTable(info)
+    ours, theirs = NodeTable(known_types()), NodeTable(info)
     for name in info:
         mine, told = ours.find(name), theirs.find(name)
         assert mine is not None
