@@ -89,13 +89,13 @@ def write(
     """
     tokenizer = encoder.tokenizer
     tokens = torch.tensor([_prompt(tokenizer, request)], device=encoder.device)  # (1, tokens)
-    ends = {tokenizer.eos_token_id, *tokenizer.convert_tokens_to_ids(list(_ENDS))}
-    ends -= {None, tokenizer.unk_token_id}
+    known = tokenizer.get_vocab()
+    ends = {tokenizer.eos_token_id, *(known[token] for token in _ENDS if token in known)}
     model, cache = _language(encoder.model), DynamicCache()
     choose = _Choice(request, tokens)
     new, written = tokens, []
     for count in range(1, request.max_tokens + 1):
-        output = model(input_ids=new, past_key_values=cache, use_cache=True)
+        output = model(input_ids=new, cache=cache, use_cache=True)
         logits = head(output.last_hidden_state[:, -1]).float()  # (1, vocabulary)
         if not bool(torch.isfinite(logits).all()):
             message = "NaN or infinity while a text was written: nothing was kept of it"
