@@ -132,12 +132,12 @@ class Previews:
         self._tiny = TinyFiles(tiny)
 
     def learn(self, vae: ComponentRef, latents: Tensor, pixels: NDArray[np.uint8]) -> None:
-        """Improve a VAE's preview colours from a picture: (1, c, h, w) and (height, width, 3)."""
+        """Improve a VAE's preview colours from a picture: (1, c, h, w) and (H, W, 3 or 4)."""
         import torch
 
         if self._catalog.identity(vae).size_bytes < SMALL_VAE_BYTES:
             return
-        picture = torch.from_numpy(pixels).permute(2, 0, 1)[None]  # (1, 3, height, width)
+        picture = torch.from_numpy(pixels[..., :3]).permute(2, 0, 1)[None]  # (1, 3, H, W)
         if latents.ndim > _PICTURES:
             latents = latents[:, :, 0]  # (1, c, h, w)
         colours = self._colours.of(vae.stamp, latents.shape[1])

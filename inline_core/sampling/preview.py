@@ -171,8 +171,8 @@ def decoded_jpeg(decode: Callable[[Tensor], NDArray[np.uint8]], latents: Tensor)
     Latents of more than 32 on a side are averaged down first.
     """
     with torch.inference_mode(), one_thread():
-        pixels = decode(shrunk(latents[None], DECODED_LATENTS))  # (height, width, 3)
-    picture = PillowImage.fromarray(pixels, "RGB")
+        pixels = decode(shrunk(latents[None], DECODED_LATENTS))  # (height, width, 3 or 4)
+    picture = PillowImage.fromarray(pixels).convert("RGB")
     picture.thumbnail((PREVIEW_SIDE, PREVIEW_SIDE))
     return as_jpeg(picture)
 

@@ -27,13 +27,8 @@ def adapted_model(plan: LoadPlan) -> AdaptedModel:
 def load_denoiser(plan: LoadPlan) -> QwenImageDenoiser:
     """The diffusion model, ready to predict.
 
-    Raises: ModelFileInvalid, also for 2.1 and Layered, which are other networks; RunCancelled.
+    Raises: ModelFileInvalid, also for Layered, which is another network; RunCancelled.
     """
-    if plan.identity.class_name != QwenImageTransformer2DModel.__name__:
-        message = (
-            f"{plan.label} is Qwen-Image {plan.identity.variant}, which cannot be run here yet"
-        )
-        raise ModelFileInvalid(message)
     if plan.identity.config.get("use_layer3d_rope"):
         message = f"{plan.label} is Qwen-Image Layered, which cannot be run here yet"
         raise ModelFileInvalid(message)

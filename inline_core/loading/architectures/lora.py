@@ -52,6 +52,7 @@ _FAMILIES: Final = tuple(
         ),
         (r"double_blocks_\d+|single_transformer_blocks_\d+|single_blocks_\d+", "flux-1"),
         (r"joint_blocks_\d+", "sd3"),
+        (r"img_mlp_(proj|gate_up|gate_layer|out)|txt_in_(text_norm|in_layer)", "qwen-image-2.1"),
         (r"(img|txt)_(mlp|mod)_|txt_norm", "qwen-image"),
         (r"audio_(to_video_)?attn|av_ca_|video_to_audio_attn", "ltx-2"),
         (r"(down|up|input|output)_blocks_\d+|mid_block|middle_block", "sd-unet"),

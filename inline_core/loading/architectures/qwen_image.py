@@ -79,7 +79,7 @@ def _config_2_1(shapes: Shapes) -> Config:
 
 
 QWEN_IMAGE_2_1: Final = Architecture(
-    "qwen-image",
+    "qwen-image-2.1",
     "Qwen-Image 2.1",
     Role.DIFFUSION_MODEL,
     (
@@ -91,7 +91,6 @@ QWEN_IMAGE_2_1: Final = Architecture(
     ),
     class_name="QwenImage21Transformer2DModel",
     config=_config_2_1,
-    variant=lambda _shapes, _config: "2.1",
 )
 
 

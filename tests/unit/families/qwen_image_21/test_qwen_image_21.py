@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from inline_core.errors import InvalidParam
+from inline_core.families.qwen_image_21.keys import TABLE
 from inline_core.families.qwen_image_21.pictures import as_reference
+from inline_core.loading.architectures.lora import adapter_kind
 from inline_core.loading.component import Role
+from inline_core.loading.header import TensorInfo
 from inline_core.media.values import Image
 from inline_core.sampling.values import Latent
 from tests.backends.conftest import Bench, make_bench
@@ -156,3 +159,16 @@ def test_pictures_that_do_not_go_with_references_are_refused(
     with pytest.raises(InvalidParam, match=message):
         bench.latents(replace(job, positive=positive))
     assert bench.close()
+
+
+def test_adapters_find_both_halves_of_the_fused_matrix() -> None:
+    block = "transformer_blocks.0.img_mlp"
+    halves = [f"{block}.gate_layer.weight", f"{block}.proj.weight"]
+    targets = TABLE.adapter_targets(halves)
+    assert [target.parameter for target in targets[f"{block}.gate_up"]] == halves
+    assert [target.part for target in targets[f"{block}.gate_up"]] == [0, 1]
+    state = {f"diffusion_model.{block}.gate_up.lora_A.weight": torch.zeros(2, 4)}
+    tensors = {name: TensorInfo("F32", tuple(t.shape), 0, 32) for name, t in state.items()}
+    kind = adapter_kind(tensors, {})
+    assert kind is not None
+    assert kind.family == _FAMILY
