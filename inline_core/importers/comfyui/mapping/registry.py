@@ -17,6 +17,7 @@ _SUBJECTS: Final = (
     "latents",
     "model_patches",
     "families",
+    "families_images",
     "flow",
     "pictures",
     "masks",

@@ -1,0 +1,76 @@
+"""Nodes that belong to one family of picture models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from inline_core.importers.comfyui.mapping.conditioning import encoded, referring
+from inline_core.importers.comfyui.mapping.step import Entry, Outputs, Step, Unsupported
+from inline_core.importers.comfyui.mapping.values import Constant, Value, Wire
+from inline_core.importers.comfyui.mapping.video_latents import as_wire
+
+# Qwen-Image 2.1 looks at pictures whose sides are multiples of this, about as large as this square.
+_QWEN_MULTIPLE: Final = 32
+_QWEN_SIDE: Final = 1024
+
+
+def qwen_21(step: Step) -> Outputs:
+    """TextEncodeQwenImage21: both prompts, the pictures they are about, and a latent of their size.
+
+    As in QwenImage21Pipeline, the pictures are part of the negative prompt too, and the last of
+    them says how large the result is.
+    """
+    images = [value for _, value in step.grown("images")]
+    side = int(step.constant("resolution", _QWEN_SIDE))
+    if not images:
+        size = side or _QWEN_SIDE
+        empty = step.add("latent/empty", {"width": size, "height": size}, suffix="latent")
+        both = [_words(step, name) for name in ("prompt", "negative_prompt")]
+        return [*both, empty.out("latent")]
+    if len(images) > 1:
+        step.warn("its latent has the size of the last picture, as in the reference pipeline")
+    vae = step.value("vae")
+    if vae is None:
+        message = "its VAE is not connected, and pictures cannot be looked at without it here"
+        raise Unsupported(message)
+    shown = [_qwen_sized(step, image, side, f"shown-{n}") for n, image in enumerate(images, 1)]
+    latents = [
+        step.add("vae/encode", {"vae": vae, "image": image}, suffix=f"latent-{n}").out("latent")
+        for n, image in enumerate(shown, 1)
+    ]
+    both = [_looking(step, name, shown, latents) for name in ("prompt", "negative_prompt")]
+    empty = step.add("latent/empty-like", {"latent": latents[-1]}, suffix="latent")
+    return [*both, empty.out("latent")]
+
+
+def _words(step: Step, name: str) -> Wire:
+    return encoded(step, step.value(name) or Constant(""), step.needed("clip"), name)
+
+
+def _looking(step: Step, name: str, shown: Sequence[Wire], latents: Sequence[Value]) -> Wire:
+    """One of the prompts with its pictures, for the text encoder and for the model."""
+    inputs: dict[str, Any] = {
+        "text_encoder": step.needed("clip"),
+        "prompt": step.value(name) or Constant(""),
+        "images": list(shown),
+    }
+    wire = as_wire(step.add("encode/text-with-images", inputs, suffix=name).out("conditioning"))
+    for number, latent in enumerate(latents, 1):
+        wire = referring(step, wire, latent, f"{name}-reference-{number}")
+    return wire
+
+
+def _qwen_sized(step: Step, image: Value, side: int, suffix: str) -> Wire:
+    """A picture of about `side` x `side` pixels; 0 leaves it as large as it is."""
+    inputs: dict[str, Any] = {"image": image, "multiple": _QWEN_MULTIPLE, "fit": "stretch"}
+    if side:
+        inputs |= {"by": "megapixels", "megapixels": (side / _QWEN_SIDE) ** 2}
+    else:
+        inputs |= {"by": "multiple"}
+    return as_wire(step.add("image/resize", inputs, suffix=suffix).out("image"))
+
+
+ENTRIES: Final[Mapping[str, Entry]] = {
+    "TextEncodeQwenImage21": qwen_21,
+}
