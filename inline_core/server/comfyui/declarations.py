@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.importers.comfyui.mapping.registry import entries
@@ -17,20 +21,29 @@ _SEPARATOR: Final = "."
 _OUTPUT_NAMES: Final = ("Save", "Preview", "VHS_VideoCombine")
 
 
+@cache
+def known_types() -> Mapping[str, Any]:
+    """The facts of node types in the form of the importer's table, which is the larger part.
+
+    `more_types.json` has types that it lacks, with the inputs that our mapping reads.
+    """
+    text = files(__package__).joinpath("more_types.json").read_text("utf-8")
+    return MappingProxyType({**json.loads(text), **builtin_entries()})
+
+
 def served_types() -> list[str]:
     """The node types that can be run here and whose inputs are known."""
-    declared = builtin_entries()
-    return [name for name in declared if name in entries()]
+    return [name for name in known_types() if name in entries()]
 
 
 def is_known(class_type: str) -> bool:
     """Whether ComfyUI has this node type, whether or not it can be run here."""
-    return class_type in builtin_entries()
+    return class_type in known_types()
 
 
 def is_output(class_type: str) -> bool:
     """Whether a node type is run for its effect; of types whose facts we lack the name tells."""
-    entry = builtin_entries().get(class_type)
+    entry = known_types().get(class_type)
     if entry is None:
         return class_type.startswith(_OUTPUT_NAMES)
     return entry.get("output_node") is True
@@ -38,7 +51,7 @@ def is_output(class_type: str) -> bool:
 
 def output_types(class_type: str) -> list[str] | None:
     """The types of a node's outputs; None if they are not known."""
-    entry = builtin_entries().get(class_type)
+    entry = known_types().get(class_type)
     return None if entry is None else [str(row[0]) for row in entry.get("outputs", ())]
 
 
@@ -49,7 +62,7 @@ def object_info(services: Services) -> dict[str, Any]:
 
 def declaration(services: Services, class_type: str) -> dict[str, Any]:
     """One node type in ComfyUI's form.  Raises: KeyError if it is not among `served_types`."""
-    entry = builtin_entries()[class_type]
+    entry = known_types()[class_type]
     old = entry.get("module") == _OLD_MODULE
     inputs: dict[str, dict[str, Any]] = {"required": {}, "optional": {}}
     for part, group in inputs.items():
@@ -103,7 +116,7 @@ def inputs_of(class_type: str, given: Mapping[str, Any]) -> Iterator[tuple[str, 
 
     Of a dynamic combo those of the choice that was `given`; grown ones as far as they are given.
     """
-    entry = builtin_entries().get(class_type)
+    entry = known_types().get(class_type)
     if entry is not None:
         yield from _walked(entry["input"], given, "", required=True)
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,7 +23,7 @@ from starlette.websockets import WebSocketState
 from inline_core.errors import InlineError, NotFound
 from inline_core.runs.events import Event, EventType
 from inline_core.server.comfyui.history import unfinished
-from inline_core.server.comfyui.narration import PICTURE, Narration
+from inline_core.server.comfyui.narration import PICTURE, Message, Narration
 from inline_core.server.comfyui.previews import picture_message, preview_messages, wants_previews
 from inline_core.server.comfyui.record import TAG, PromptRecord, record_of
 from inline_core.server.services import Services
@@ -35,15 +35,20 @@ _MAX_AWAY: Final = 256
 _MAX_PROMPTS: Final = 64
 _OLD_MS: Final = 60_000
 _REPLACED: Final = 1000
+_CLOSED: Final = frozenset({1000, 1001, 1005})
+# A connection counts as lost when it does not answer for about this long.
+_UNSURE_S: Final = 45.0
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Told:
-    """How far a client was told of one run."""
+    """How far a client was told of one run; `waiting` are messages not yet on their way."""
 
     run_id: str
     seq: int = 0
+    ended: bool = False
+    waiting: deque[Message] = field(default_factory=deque)
     narration: Narration | None = None
     record: PromptRecord | None = None
 
@@ -59,13 +64,24 @@ class _Client:
 
 @dataclass(slots=True)
 class _Session:
-    """One connected socket and the tasks that write to it."""
+    """One connected socket and the tasks that write to it; `arrival` counts connections.
+
+    `ended` has the runs whose end was sent, and when.
+    """
 
     websocket: WebSocket
+    arrival: int
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     queue_news: asyncio.Event = field(default_factory=asyncio.Event)
     followers: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
     metadata: bool = False
+
+    def remember(self, run_id: str) -> None:
+        """The end of a run was sent just now; those of long ago are forgotten."""
+        now = time.monotonic()
+        self.ended = {name: at for name, at in self.ended.items() if now - at < _UNSURE_S}
+        self.ended[run_id] = now
 
     async def send(self, kind: str, data: dict[str, Any]) -> None:
         """One text message."""
@@ -90,6 +106,7 @@ class PromptSockets:
         self._services = services
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._arrivals = 0
 
     def committed(self, events: Sequence[Event]) -> None:
         """Events are in the log (the database's writer thread): the queue may have changed."""
@@ -123,15 +140,25 @@ class PromptSockets:
         self._loop = asyncio.get_running_loop()
         sid = websocket.query_params.get("clientId") or uuid.uuid4().hex
         await websocket.accept()
-        client, session = self._client(sid), _Session(websocket)
+        self._arrivals += 1
+        arrival = self._arrivals
+        client, session = self._client(sid), _Session(websocket, arrival)
         status: asyncio.Task[None] | None = None
+        lost = False
         try:
             for run_id in await run_in_threadpool(self._unfinished_of, sid):
                 client.prompts.setdefault(run_id, _Told(run_id))
             told = await self._status(client)
             await session.send("status", {**told, "sid": sid})
             # Only now: the first message is the status.
-            before, client.session = client.session, session
+            before = client.session
+            if before is not None and before.arrival > arrival:
+                # A newer socket of this client was quicker.
+                await _close(session)
+                return
+            if before is not None:
+                _retell(client, before)
+            client.session = session
             self._clients[sid] = client
             for run_id in list(client.prompts):
                 self._follow(client, session, run_id)
@@ -140,12 +167,14 @@ class PromptSockets:
             # The queue may have changed since it was told.
             session.queue_news.set()
             status = asyncio.create_task(self._tell_queue(client, session, told))
-            await self._listen(session)
+            lost = await self._listen(session)
         except (WebSocketDisconnect, RuntimeError, TimeoutError):
             return
         finally:
             if client.session is session:
                 client.session = None
+                if lost:
+                    _retell(client, session)
             tasks = [*session.followers.values(), *([status] if status is not None else ())]
             for task in tasks:
                 task.cancel()
@@ -188,11 +217,13 @@ class PromptSockets:
 
     # ---- listening --------------------------------------------------------------------------
 
-    async def _listen(self, session: _Session) -> None:
+    async def _listen(self, session: _Session) -> bool:
+        """Until the socket ends; True if the connection was lost rather than closed."""
         while True:
             message = await session.websocket.receive()
             if message["type"] == "websocket.disconnect":
-                return
+                # Where no closing frame came, uvicorn has a code too, but no reason.
+                return message.get("code") not in _CLOSED or "reason" not in message
             document = _decoded(message.get("text"))
             if document.get("type") == "feature_flags":
                 flags = document.get("data")
@@ -218,9 +249,10 @@ class PromptSockets:
                 while not await self._frames(session, told):
                     # The client wants previews now, or none any more.
                     pass
-            client.prompts.pop(run_id, None)
+                session.remember(run_id)
+            _forget(client, told)
         except NotFound:
-            client.prompts.pop(run_id, None)
+            _forget(client, told)
         except (WebSocketDisconnect, RuntimeError, TimeoutError):
             # The client left; it goes on from `told` when it comes back.
             return
@@ -248,11 +280,14 @@ class PromptSockets:
             return True
         previews = wants_previews(told.record, metadata=session.metadata)
         options = StreamOptions(after=told.seq, all_events=True, previews=previews)
+        await self._send_waiting(session, told)
+        if told.ended:
+            return True
         frames = self._services.hub.frames(told.run_id, options)
         try:
             async for frame in frames:
                 await self._tell_frame(session, told, frame)
-                if frame.terminal:
+                if told.ended:
                     return True
                 if wants_previews(told.record, metadata=session.metadata) != previews:
                     return False
@@ -271,13 +306,21 @@ class PromptSockets:
             for picture in pictures:
                 await session.send_bytes(picture)
         elif frame.text is not None:
-            for kind, data in told.narration.tell(json.loads(frame.text)):
-                if kind == PICTURE:
-                    await self._send_picture(session, data)
-                else:
-                    await session.send(kind, data)
+            told.waiting.extend(told.narration.tell(json.loads(frame.text)))
+            told.ended = frame.terminal
             if frame.seq is not None:
                 told.seq = frame.seq
+            await self._send_waiting(session, told)
+
+    async def _send_waiting(self, session: _Session, told: _Told) -> None:
+        """Send what is to be sent; what a lost connection leaves comes first on the next one."""
+        while told.waiting:
+            kind, data = told.waiting[0]
+            if kind == PICTURE:
+                await self._send_picture(session, data)
+            else:
+                await session.send(kind, data)
+            told.waiting.popleft()
 
     async def _send_picture(self, session: _Session, take: dict[str, Any]) -> None:
         sha256 = take["hash"].removeprefix("sha256-")
@@ -303,6 +346,20 @@ def _decoded(text: str | None) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _forget(client: _Client, told: _Told) -> None:
+    """A client needs no more of a run, unless it has to be told anew."""
+    if client.prompts.get(told.run_id) is told:
+        del client.prompts[told.run_id]
+
+
+def _retell(client: _Client, session: _Session) -> None:
+    """What was sent last on a lost connection may not have arrived: tell those runs anew."""
+    now = time.monotonic()
+    recent = [run_id for run_id, at in session.ended.items() if now - at < _UNSURE_S]
+    for run_id in (*recent, *session.followers):
+        client.prompts[run_id] = _Told(run_id)
 
 
 async def _close(session: _Session) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from socket import SHUT_RDWR
 from typing import Any
 
 import pytest
@@ -137,6 +138,16 @@ def test_a_reconnect_goes_on_where_it_was(server: LiveServer, client: ComfyClien
         assert until(socket, "status")["data"]["status"]["exec_info"]["queue_remaining"] == 0
         again = client.accepted(picture_prompt(colour=107), "back")["prompt_id"]
         until_end(socket, again)
+
+
+def test_after_a_lost_connection_all_is_told_again(client: ComfyClient) -> None:
+    with client.socket("lost") as lost:
+        prompt_id = client.accepted(picture_prompt(colour=110), "lost")["prompt_id"]
+        # Everything is sent, and the connection breaks: the server cannot know what arrived.
+        until_end(lost, prompt_id)
+        lost.socket.shutdown(SHUT_RDWR)
+    with client.socket("lost") as socket:
+        assert story(until_end(socket, prompt_id))[0] == ("execution_start", None)
 
 
 def test_the_newer_socket_of_a_client_replaces_the_older(client: ComfyClient) -> None:
