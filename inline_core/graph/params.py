@@ -10,7 +10,7 @@ from typing import Any
 from inline_core.errors import shown_value
 from inline_core.graph.spec import ParamSpec
 
-MAX_SEED = 2**63 - 1
+MAX_SEED = 2**64 - 1
 _TRUE = frozenset({"true", "1"})
 _FALSE = frozenset({"false", "0"})
 _SHOWN_OPTIONS = 8

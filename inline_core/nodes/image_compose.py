@@ -11,7 +11,7 @@ from inline_core.media.values import Image, ImageBatch, Mask
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.image_size import Length
 from inline_core.nodes.mask_shape import Place
-from inline_core.nodes.pixels.batches import as_batch, changed, paired
+from inline_core.nodes.pixels.batches import as_batch, changed, each, paired
 from inline_core.nodes.pixels.blend import MODES
 from inline_core.nodes.pixels.blend import blend as blended
 from inline_core.nodes.pixels.blend import composite as composited
@@ -24,6 +24,7 @@ _IMAGE: Final = (Port(PortKind.IMAGE),)
 _MODE_OPTIONS: Final = tuple((name, name.replace("-", " ").capitalize()) for name in MODES)
 _DIRECTIONS: Final = tuple((name, name.capitalize()) for name in ("right", "down", "left", "up"))
 _BLACK: Final = (0, 0, 0, 255)
+_HALF: Final = 128
 
 
 @node(
@@ -63,6 +64,31 @@ def composite(
         cover = None if mask is None else resized(mask.values, (width, height), "bilinear")
         results.append(changed(below, composited(below.pixels, pixels, cover, (x, y))))
     return as_batch(results)
+
+
+@node(
+    "image/grey-out",
+    title="Grey Out",
+    category="Image",
+    icon="image",
+    outputs=[Port(PortKind.IMAGE)],
+    output_kind="image",
+)
+def grey_out(ctx: NodeContext, image: Image | ImageBatch, mask: Mask) -> Image | ImageBatch:
+    """Make the masked part of pictures grey, so that a model does not see what is there.
+
+    From half white on it counts, as it does for the encoders of inpainting.  The mask is scaled to
+    the picture.
+    """
+
+    def change(pixels: Pixels) -> Pixels:
+        size = (pixels.shape[1], pixels.shape[0])
+        values = resized(mask.values, size, "bilinear")  # (height, width)
+        made = pixels[..., :RGB].copy()
+        made[values >= _HALF] = _HALF
+        return made
+
+    return each(ctx, image, change)
 
 
 @node(

@@ -16,6 +16,7 @@ from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.patches import (
     Differential,
     ExpertBoundary,
+    GuidingModel,
     FluxShift,
     GuidanceInterval,
     KeepLength,
@@ -126,11 +127,37 @@ def pair(
     are those of the first one.
     Raises: InvalidParam for models of different families.
     """
+    return with_patch(_with_second(model, second, ExpertBoundary), ExpertBoundary(boundary))
+
+
+@node(
+    "model/guided-by",
+    title="Guided by Another Model",
+    category="Model",
+    icon="box",
+    outputs=_MODEL,
+)
+def guided_by(
+    model: Annotated[ComponentRef, Port(PortKind.MODEL, "Model")],
+    second: Annotated[ComponentRef, Port(PortKind.MODEL, "Guiding model")],
+) -> ComponentRef:
+    """Let another model make the negative estimates that guidance leads away from (Ideogram 4).
+
+    Guidance scale and schedule are those of the first one.
+    Raises: InvalidParam for models of different families, and for a pair of experts.
+    """
+    return with_patch(_with_second(model, second, GuidingModel), GuidingModel())
+
+
+def _with_second(model: ComponentRef, second: ComponentRef, kind: type[Patch]) -> ComponentRef:
+    """The model with another one that works together with it in one way.  Raises: InvalidParam."""
     if model.family != second.family:
         message = f"{model.name} and {second.name} are of different families"
         raise InvalidParam(message, port="second")
-    alone = replace(second, others=(), patches=())
-    return with_patch(replace(model, others=(alone,)), ExpertBoundary(boundary))
+    if model.others and last(model.patches, kind) is None:
+        message = f"{model.name} works together with {model.others[0].name} already"
+        raise InvalidParam(message, port="model")
+    return replace(model, others=(replace(second, others=(), patches=()),))
 
 
 @node(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from inline_core.graph.ports import PortKind
 from inline_core.nodes.base import Param, Port, node
-from inline_core.sampling.sigmas import lists, published
+from inline_core.sampling.sigmas import lists, logit_normal, published
 from inline_core.sampling.sigmas.values import Sigmas
 from inline_core.sampling.values import Latent
 
@@ -82,6 +82,29 @@ def flux2(
 ) -> Sigmas:
     """The sigmas of FLUX.2 for a picture of this size."""
     return Sigmas(published.flux2(steps, width, height))
+
+
+@node(
+    "sigmas/ideogram4",
+    title="Ideogram 4 Sigmas",
+    category="Sigmas",
+    icon="list",
+    outputs=[Port(PortKind.SIGMAS)],
+)
+def ideogram4(
+    *,
+    steps: Steps = 20,
+    width: Size = 1024,
+    height: Size = 1024,
+    mu: Annotated[float, Param(min=-10.0, max=10.0, step=0.05)] = 0.0,
+    std: Annotated[float, Param(min=0.1, max=5.0, step=0.05)] = 1.75,
+) -> Sigmas:
+    """The sigmas of Ideogram 4 for a picture of this size.
+
+    Their logit is normal over the steps: `mu` moves all of them, `std` spreads them.  Published are
+    48 steps with 1.5, 20 with 1.75, and 12 with a mu of 0.5.
+    """
+    return Sigmas(logit_normal.ideogram4(steps, width, height, mu, std))
 
 
 @node(

@@ -186,7 +186,7 @@ def controlnet(step: Step) -> Outputs:
 
 def clip_skip(step: Step) -> Outputs:
     """CLIPSetLastLayer: counted from the end, -1 is the last one."""
-    layer = step.constant("stop_at_clip_layer", -1)
+    layer = step.number("stop_at_clip_layer", -1)
     added = step.add(
         "load/clip-skip", {"text_encoder": step.needed("clip"), "layer": abs(int(layer))}
     )

@@ -149,7 +149,7 @@ def ltx_guide(step: Step) -> Outputs:
         if step.value(name) is not None:
             message = f"its {name} is not available here"
             raise Unsupported(message)
-    index = int(step.constant("frame_idx", 0))
+    index = int(step.number("frame_idx", 0))
     if index not in {0, -1}:
         message = f"a guide for frame {index} is not available here, only for 0 and -1"
         raise Unsupported(message)
@@ -235,7 +235,7 @@ def h3_video(step: Step) -> Outputs:
 
 def h3_shift(step: Step) -> Outputs:
     """MiniMaxH3SigmaShift: the sound's shift is a quarter of the video's here."""
-    video, audio = step.constant("shift_video", 12.0), step.constant("shift_audio", 3.0)
+    video, audio = step.number("shift_video", 12.0), step.number("shift_audio", 3.0)
     if video != _H3_RATIO * audio:
         message = (
             f"a shift of {video} for the video and {audio} for the sound: here the sound's is a "
@@ -248,7 +248,7 @@ def h3_shift(step: Step) -> Outputs:
 
 def h3_guide(step: Step) -> Outputs:
     """MiniMaxH3AddGuide: a picture that the video begins or ends with."""
-    index = int(step.constant("frame_idx", 0))
+    index = int(step.number("frame_idx", 0))
     if step.value("audio") is not None or index not in {0, -1}:
         message = "only a picture as the first or the last frame can be a guide here"
         raise Unsupported(message)

@@ -30,7 +30,7 @@ def _constant(name: str) -> Entry:
 def _whole(step: Step) -> Outputs:
     value = step.needed("value")
     if isinstance(value, Constant):
-        return [Constant(_plain_int(value.value))]
+        return [Constant(_plain_int(value.value), value.origin)]
     return [step.add("number/convert", {"value": value}).out("whole")]
 
 
@@ -46,7 +46,7 @@ def _fraction(step: Step) -> Outputs:
     value = step.needed("value")
     if isinstance(value, Constant):
         try:
-            return [Constant(float(value.value))]
+            return [Constant(float(value.value), value.origin)]
         except (TypeError, ValueError, OverflowError):
             message = "its value is no number"
             raise Unsupported(message) from None

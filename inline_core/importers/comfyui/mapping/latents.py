@@ -77,7 +77,7 @@ def encode_for_inpaint(step: Step) -> Outputs:
     grey = {"image": step.needed("pixels"), "mask": mask}
     picture = step.add("image/grey-out", grey, suffix="grey").out("image")
     latent = step.add("vae/encode", {"vae": vae, "image": picture}, suffix="latent").out("latent")
-    grow = {"mask": mask, "pixels": step.value("grow_mask_by")}
+    grow = {"mask": mask, "expand": step.value("grow_mask_by"), "tapered_corners": False}
     grown = step.add("mask/grow", grow, suffix="mask").out("mask")
     added = step.add("latent/noise-mask", {"latent": latent, "mask": grown})
     return [added.out("latent")]

@@ -34,7 +34,7 @@ def file_of(step: Step, name: str, category: str) -> str:
 
 def diffusion_model(step: Step) -> Outputs:
     """UNETLoader."""
-    if step.constant("weight_dtype", "default") not in {None, "default"}:
+    if step.word("weight_dtype", "default") != "default":
         step.warn(f"weight_dtype is not used: {_PLACED}")
     file = file_of(step, "unet_name", "diffusion_models")
     inputs = {"file": step.taken("unet_name", file), "schedule": "comfyui"}

@@ -10,7 +10,7 @@ from inline_core.importers.comfyui.mapping.step import Direct, Entry, Outputs, S
 from inline_core.importers.comfyui.mapping.values import Constant, Value
 from inline_core.sampling.sigmas.tables import flux_mu
 
-_SHIFTED: Final = "its schedule follows the size, which is computed while the workflow runs"
+_LARGEST_MU: Final = 20.0
 
 
 def passed_on(reason: str, port: str = "model") -> Entry:
@@ -35,8 +35,7 @@ def shift(step: Step) -> Outputs:
 def flux_shift(step: Step) -> Outputs:
     """ModelSamplingFlux: mu is linear in the tokens of the size it is told."""
     model, sizes = step.needed("model"), (step.value("width"), step.value("height"))
-    known = [size.value for size in sizes if isinstance(size, Constant)]
-    if len(known) < len(sizes):
+    if not all(isinstance(size, Constant) for size in sizes):
         step.warn("the shift follows the size of the latent, not the one that is wired to it")
         inputs: dict[str, Value | None] = {
             "model": model,
@@ -44,8 +43,12 @@ def flux_shift(step: Step) -> Outputs:
             "base_shift": step.value("base_shift"),
         }
         return [step.add("model/flux-shift", inputs).out("model")]
-    ends = (float(step.constant("base_shift", 0.5)), float(step.constant("max_shift", 1.15)))
-    mu = flux_mu(int(known[0]), int(known[1]), *ends)
+    ends = (step.number("base_shift", 0.5), step.number("max_shift", 1.15))
+    width, height = (int(step.number(name, 1024)) for name in ("width", "height"))
+    mu = flux_mu(width, height, *ends)
+    if mu > _LARGEST_MU:
+        message = f"a size of {width}x{height} gives a shift that is none"
+        raise Unsupported(message)
     inputs = {"model": model, "shift": Constant(math.exp(mu))}
     return [step.add("model/shift", inputs).out("model")]
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inline_core.errors import shown_value
-from inline_core.importers.comfyui.mapping.step import Direct, Entry, Outputs, Step, Unsupported
+from inline_core.importers.comfyui.mapping.step import (
+    Direct,
+    Entry,
+    Outputs,
+    Step,
+    Unsupported,
+    chosen,
+)
 from inline_core.importers.comfyui.mapping.values import Constant, Value
 from inline_core.importers.comfyui.mapping.video_latents import made_of, sampled, size_of
 from inline_core.sampling.sigmas.schedules import SCHEDULES
@@ -22,6 +29,7 @@ _OTHER_NAMES: Final = {
     "dpmpp_2m_sde_heun_gpu": "dpmpp_2m_sde_heun",
     "dpmpp_3m_sde_gpu": "dpmpp_3m_sde",
 }
+_NOISE_SCALES: Final = {"ER-SDE": "er_sde", "Reverse-time SDE": "reverse_sde", "ODE": "ode"}
 _NO_SOLVERS: Final = {
     "dpm_fast": "dpmpp_2m",
     "dpm_adaptive": "dpmpp_2m",
@@ -53,7 +61,7 @@ class Guider:
 
 def solver_name(step: Step, name: str) -> str:
     """Our name of a sampler.  Raises: Unsupported."""
-    value = step.constant(name, "euler")
+    value = step.word(name, "euler")
     ours = _OTHER_NAMES.get(value, value)
     if ours in SOLVERS:
         return str(ours)
@@ -63,7 +71,7 @@ def solver_name(step: Step, name: str) -> str:
 
 def schedule_name(step: Step) -> str:
     """The scheduler; the names are the same.  Raises: Unsupported."""
-    value = step.constant("scheduler", "normal")
+    value = step.word("scheduler", "normal")
     if value in SCHEDULES:
         return str(value)
     message = f"the scheduler {shown_value(value)} is not available here"
@@ -175,6 +183,8 @@ def solver_with(name: str, options: Mapping[str, str]) -> Entry:
     def convert(step: Step) -> Outputs:
         known = SOLVERS[name].options
         given = {ours: step.constant(theirs) for theirs, ours in options.items() if ours in known}
+        if "solver_type" in given:
+            given["solver_type"] = chosen(step, "solver_type", _NOISE_SCALES)
         text = ", ".join(f"{key}={value}" for key, value in given.items() if value is not None)
         return [Constant(Solver(name, text))]
 

@@ -14,6 +14,7 @@ from inline_core.importers.comfyui.node_table import NOTHING, ClassSpec
 
 _FOLDING: Final = {PortKind.NUMBER, PortKind.BOOLEAN, PortKind.TEXT}
 TEXT_NODE: Final = "input/text"
+_LARGEST: Final = 2**64
 
 
 class Unsupported(Exception):
@@ -119,6 +120,22 @@ class Step:
             message = f"its {name!r} is computed while the workflow runs, and has to be fixed here"
             raise Unsupported(message)
         return found.value
+
+    def number(self, name: str, usual: float) -> float:
+        """A number that must be known at import.  Raises: Unsupported, UsesBroken."""
+        value = self.constant(name, usual)
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LARGEST:
+            message = f"its {name} is {shown_value(value)}, where a number is needed"
+            raise Unsupported(message)
+        return value
+
+    def word(self, name: str, usual: str) -> str:
+        """A text that must be known at import.  Raises: Unsupported, UsesBroken."""
+        value = self.constant(name, usual)
+        if not isinstance(value, str):
+            message = f"its {name} is {shown_value(value)}, where a text is needed"
+            raise Unsupported(message)
+        return value
 
     def grown(self, prefix: str) -> list[tuple[str, Value]]:
         """The (name, value) of inputs `prefix.name`, in the order of the prompt.
