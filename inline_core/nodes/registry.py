@@ -36,6 +36,7 @@ from inline_core.nodes import (
     sigmas,
     text_generate,
     texts,
+    vace,
     video,
 )
 from inline_core.nodes.base import spec_of
@@ -70,6 +71,7 @@ _BUILTIN: tuple[ModuleType, ...] = (
     patches,
     sigmas,
     text_generate,
+    vace,
 )
 ENTRY_POINT_GROUP = "inline_core.nodes"
 

@@ -12,6 +12,8 @@ import torch
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 VIDEO: Final = 5
@@ -56,6 +58,29 @@ def flipped(samples: Tensor, axis: int) -> Tensor:
 def cut(samples: Tensor, axis: int, start: int, count: int) -> Tensor:
     """A part along an axis, counted from the end."""
     return samples.narrow(axis, start, count).clone()  # (batch, channels, ...)
+
+
+def vace_control(
+    without: Tensor, within: Tensor, shown: Tensor | None, mask: NDArray[np.uint8]
+) -> Tensor:
+    """What Wan VACE looks at: latents of both parts of a video, and the mask, (1, 96, t, h, w).
+
+    `without` and `within` (1, 16, t, h, w) are those of the video with the masked part grey, and
+    with the rest grey; `shown` (1, 16, pictures, h, w) are those of pictures that stand before the
+    video.  `mask` (frames, H, W) is 255 where it is made anew; its 8 x 8 pixels of a latent become
+    channels.  Source: WanVACEPipeline of diffusers.
+    """
+    both = torch.cat([without, within], dim=1)  # (1, 32, t, h, w)
+    time, height, width = both.shape[2:]
+    bits = torch.from_numpy(mask).to(torch.float32) / 255.0  # (frames, H, W)
+    folded = bits.view(len(mask), height, -1, width, mask.shape[2] // width)
+    folded = folded.permute(2, 4, 0, 1, 3).flatten(0, 1)  # (64, frames, h, w)
+    small = functional.interpolate(folded[None], size=(time, height, width), mode="nearest-exact")
+    if shown is not None:
+        still = torch.cat([shown, torch.zeros_like(shown)], dim=1)  # (1, 32, pictures, h, w)
+        both = torch.cat([still, both], dim=2)
+        small = torch.cat([small.new_zeros((1, small.shape[1], *shown.shape[2:])), small], dim=2)
+    return torch.cat([both, small], dim=1)  # (1, 96, t, h, w)
 
 
 def put_together(parts: Sequence[Tensor], axis: int) -> Tensor:

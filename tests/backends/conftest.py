@@ -20,6 +20,7 @@ from inline_core.families.registry import open_catalog
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.pool import ComponentPool
+from inline_core.sampling import latent_tensors
 from inline_core.sampling.backends.inprocess import InProcessSampler
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.speeds import PassSpeeds
@@ -100,6 +101,9 @@ class BenchNodes:
         ).result(60)
         height, width = pixels.shape[-3:-1]
         return Latent(width, height, samples=found.samples, space=found.space)
+
+    def on_latents(self, change: str, _: Any, *values: Any) -> Any:
+        return getattr(latent_tensors, change)(*values)
 
 
 def make_bench(

@@ -27,6 +27,7 @@ from tests.tiny_families import (
     chroma,
     flux1,
     hunyuan_video15,
+    ideogram4,
     krea2,
     ltx2,
     ltx25,
@@ -63,6 +64,7 @@ _WAN_KINDS: Final = {
     "wan-i2v": wan.I2V,
     "wan-i2v22": wan.I2V_22,
     "wan-ti2v": wan.TI2V,
+    "wan-vace": wan.VACE,
 }
 
 
@@ -120,10 +122,17 @@ FAMILIES: Final[Mapping[str, Family]] = {
         {r"qwen_image": "qwen_image_vae.safetensors"},
         {r"qwen3vl": "qwen3vl.safetensors"},
     ),
+    "ideogram-4": Family(
+        ideogram4.save_models,
+        {r"ideogram4_uncond": "unconditional.safetensors", r"ideogram4": "ideogram.safetensors"},
+        {r"flux2": "flux2-vae.safetensors"},
+        {r"qwen3vl|gemma": "qwen3vl.safetensors"},
+    ),
     "wan": Family(
         _save_wan,
         {
             r"wan2\.1.*(i2v|flf2v|fun_inp)": "wan-i2v.safetensors",
+            r"wan2\.[12].*vace": "wan-vace.safetensors",
             r"wan2\.2.*ti2v": "wan-ti2v.safetensors",
             r"wan2\.2.*(i2v|fun_inpaint)": "wan-i2v22.safetensors",
             r"wan2\.[12].*t2v": "wan.safetensors",

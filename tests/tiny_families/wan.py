@@ -15,6 +15,7 @@ from diffusers import (
     WanImageToVideoPipeline,
     WanPipeline,
     WanTransformer3DModel,
+    WanVACETransformer3DModel,
 )
 from diffusers.pipelines.wan import pipeline_wan_i2v
 from transformers import (
@@ -43,6 +44,7 @@ TRANSFORMER: Final[Mapping[str, Any]] = {
 }
 I2V_22: Final[Mapping[str, Any]] = {**TRANSFORMER, "in_channels": 36}
 I2V: Final[Mapping[str, Any]] = {**I2V_22, "image_dim": SEEN, "added_kv_proj_dim": 32}
+VACE: Final[Mapping[str, Any]] = {**TRANSFORMER, "vace_layers": [0], "vace_in_channels": 96}
 TI2V: Final[Mapping[str, Any]] = {**TRANSFORMER, "in_channels": 48, "out_channels": 48}
 VAE_22: Final[Mapping[str, Any]] = {
     "base_dim": 8,
@@ -75,7 +77,8 @@ RUNS: Final = (
 def transformer(config: Mapping[str, Any] = TRANSFORMER, seed: int = 50) -> WanTransformer3DModel:
     """A transformer with weights big enough to move the video."""
     torch.manual_seed(seed)
-    model = WanTransformer3DModel(**config)
+    kind = WanVACETransformer3DModel if "vace_layers" in config else WanTransformer3DModel
+    model = kind(**config)
     tiny.randomise(model, 0.005 * seed)
     return model.eval()
 

@@ -5,7 +5,7 @@ Imports torch and diffusers, so it is imported on the device thread only.
 
 from __future__ import annotations
 
-from diffusers import WanTransformer3DModel
+from diffusers import WanTransformer3DModel, WanVACETransformer3DModel
 
 from inline_core.errors import ModelFileInvalid
 from inline_core.families import transformer
@@ -29,7 +29,9 @@ def load_denoiser(plan: LoadPlan) -> WanDenoiser:
 
     Raises: ModelFileInvalid, also for kin of Wan that are other networks; RunCancelled.
     """
-    if plan.identity.class_name != WanTransformer3DModel.__name__:
+    known = {kind.__name__: kind for kind in (WanTransformer3DModel, WanVACETransformer3DModel)}
+    kind = known.get(plan.identity.class_name)
+    if kind is None:
         message = f"{plan.label} is {plan.identity.label}, which cannot be run here yet"
         raise ModelFileInvalid(message)
-    return WanDenoiser(transformer.load_transformer(plan, WanTransformer3DModel, TABLE))
+    return WanDenoiser(transformer.load_transformer(plan, kind, TABLE))

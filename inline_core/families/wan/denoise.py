@@ -26,6 +26,8 @@ class WanDenoiser(NetworkDenoiser):
         config = model.config
         # Models from a picture get its latents beside the noise; the 5B model in place of it.
         self._beside = config.in_channels > config.out_channels
+        # VACE: blocks that look at a controlling video, each beside one of the others.
+        self._hints = len(getattr(config, "vace_layers", None) or ())
 
     @property
     def blocks(self) -> Sequence[Any]:
@@ -38,6 +40,8 @@ class WanDenoiser(NetworkDenoiser):
         The model takes 1000 sigma as time and gives the velocity noise - clean, so
         clean = x - sigma * v (as in WanPipeline and WanImageToVideoPipeline).
         """
+        if self._hints:
+            return self._controlled(latents, sigmas, conditioning)
         scale = sigmas.view(-1, 1, 1, 1, 1)
         frames = [prompt.frames for prompt in conditioning]
         if self._beside:
@@ -52,6 +56,28 @@ class WanDenoiser(NetworkDenoiser):
             return latents - scale * velocity
         return self._in_place(latents, sigmas, conditioning)
 
+    def _controlled(
+        self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[WanPrompt]
+    ) -> Tensor:
+        """VACE: as from text, with what it is shown; rows of one strength share a pass."""
+        made = torch.empty_like(latents)  # (rows, c, t, h, w)
+        for strength in dict.fromkeys(prompt.control_strength for prompt in conditioning):
+            rows = [
+                row for row, one in enumerate(conditioning) if one.control_strength == strength
+            ]
+            prompts = [conditioning[row] for row in rows]
+            control = _stacked([prompt.control for prompt in prompts])  # (rows, 96, t, h, w)
+            dtype = self._model.patch_embedding.weight.dtype
+            velocity = self._run(
+                latents[rows],
+                sigmas[rows] * _TIMES,
+                prompts,
+                control_hidden_states=control.to(dtype),
+                control_hidden_states_scale=control.new_full((self._hints,), strength, dtype=dtype),
+            )
+            made[rows] = latents[rows] - sigmas[rows].view(-1, 1, 1, 1, 1) * velocity
+        return made
+
     def _in_place(
         self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[WanPrompt]
     ) -> Tensor:
@@ -65,7 +91,9 @@ class WanDenoiser(NetworkDenoiser):
         made = latents - sigmas.view(-1, 1, 1, 1, 1) * velocity
         return clean * (1.0 - share) + made * share
 
-    def _run(self, inputs: Tensor, times: Tensor, conditioning: Sequence[WanPrompt]) -> Tensor:
+    def _run(
+        self, inputs: Tensor, times: Tensor, conditioning: Sequence[WanPrompt], **more: Any
+    ) -> Tensor:
         dtype = self._model.patch_embedding.weight.dtype
         seen = [prompt.seen for prompt in conditioning]
         output: Tensor = self._model(
@@ -73,6 +101,7 @@ class WanDenoiser(NetworkDenoiser):
             timestep=times,
             encoder_hidden_states=padded_features(conditioning).to(dtype),
             encoder_hidden_states_image=None if seen[0] is None else _stacked(seen).to(dtype),
+            **more,
             return_dict=False,
         )[0]  # (rows, c, t, h, w)
         return output.float()

@@ -21,7 +21,9 @@ from inline_core.sampling.sigmas.tables import FlowTable
 _REPO_21: Final = "Comfy-Org/Wan_2.1_ComfyUI_repackaged"
 _REPO_22: Final = "Comfy-Org/Wan_2.2_ComfyUI_Repackaged"
 # Models with parts that none of these nodes feed.
-_OTHERS: Final = ("vace", "animate", "s2v", "humo", "camera", "control")
+_OTHERS: Final = ("animate", "s2v", "humo", "camera", "control")
+VACE_CHANNELS: Final = 96
+"""Of what VACE looks at: latents without and with the masked part, and the mask's 8 x 8 pixels."""
 
 
 def _defaults(size: tuple[int, int], frames: int, steps: int, guidance: float) -> Mapping[str, Any]:
@@ -125,6 +127,9 @@ def check(job: SampleJob, geometry: Mapping[str, int]) -> None:
     if kind in _OTHERS:
         message = f"{job.model.name} is Wan {kind}, which cannot be run here yet"
         raise InvalidParam(message, param="model")
+    if kind == "vace":
+        _check_vace(job)
+        return
     needs_frames = geometry["in_channels"] > geometry["out_channels"]
     shown = bool(job.positive.references)
     if needs_frames and not shown:
@@ -133,6 +138,24 @@ def check(job: SampleJob, geometry: Mapping[str, int]) -> None:
     if shown and not needs_frames and job.model.family != RULES_5B.name:
         message = f"{job.model.name} makes videos from text alone: unwire the first frame"
         raise InvalidParam(message, port="image")
+
+
+def _check_vace(job: SampleJob) -> None:
+    """Raise InvalidParam unless a VACE model is shown what it shall go by, in the video's size."""
+    latent, shown = job.latent, job.positive.references
+    if len(shown) != 1 or shown[0].samples.shape[1] != VACE_CHANNELS:
+        message = (
+            f"{job.model.name} is Wan VACE: wire its video, mask or picture through VACE "
+            "Conditioning"
+        )
+        raise InvalidParam(message, port="positive")
+    same = ("width", "height", "frames")
+    if any(getattr(shown[0], name) != getattr(latent, name) for name in same):
+        message = (
+            f"VACE Conditioning is for {shown[0].width}x{shown[0].height}, {shown[0].frames} frames"
+            f", and the latent has {latent.width}x{latent.height}, {latent.frames}: wire its latent"
+        )
+        raise InvalidParam(message, port="latent")
 
 
 _FIRST: Final = ("first_frame",)
@@ -153,6 +176,7 @@ WAN: Final = ModelFamily(
     runtime="inline_core.families.wan.components",
     workload=lambda size: _workload(WAN_21, size),
     looks_at_references=True,
+    holds_loosely=True,
     check=check,
     offers=(
         _offer("text-to-video", "Wan Text to Video", variants=("t2v-14b", "t2v-1.3b", "t2v")),

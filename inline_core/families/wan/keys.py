@@ -29,6 +29,9 @@ _BLOCK: Final[Modules] = MappingProxyType(
         "ffn.2": ("ffn.net.2",),
     }
 )
+_VACE_BLOCK: Final[Modules] = MappingProxyType(
+    {**_BLOCK, "before_proj": ("proj_in",), "after_proj": ("proj_out",)}
+)
 TABLE: Final = KeyTable(
     MappingProxyType(
         {
@@ -46,7 +49,7 @@ TABLE: Final = KeyTable(
             "img_emb": ("condition_embedder.image_embedder",),
         }
     ),
-    (("blocks", "blocks", _BLOCK),),
+    (("blocks", "blocks", _BLOCK), ("vace_blocks", "vace_blocks", _VACE_BLOCK)),
     leaves=MappingProxyType({"modulation": "scale_shift_table", "emb_pos": "pos_embed"}),
     # diffusers has a query norm for pictures that its network never uses.
     ignorable=(),

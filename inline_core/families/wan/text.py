@@ -14,6 +14,7 @@ from torch.nn import functional
 from inline_core.errors import InvalidParam
 from inline_core.families.encoded_prompt import EncodedPrompt
 from inline_core.families.text_encoders.t5 import t5_tokens
+from inline_core.families.wan.family import VACE_CHANNELS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,13 +35,16 @@ class WanPrompt(EncodedPrompt):
 
     `seen` (places, width) is what CLIP sees of them; `frames` (channels, t, h, w) are their
     latents, `given` (t, h, w) is 1 where a latent frame is given and `marks` (4, t, h, w) says so
-    frame by frame.
+    frame by frame.  `control` (96, t, h, w) is what VACE looks at, which counts with
+    `control_strength`.
     """
 
     seen: Tensor | None = None
     frames: Tensor | None = None
     given: Tensor | None = None
     marks: Tensor | None = None
+    control: Tensor | None = None
+    control_strength: float = 1.0
 
     def _parts(self) -> list[Tensor]:
         return [self.features] if self.seen is None else [self.features, self.seen]
@@ -76,6 +80,11 @@ def with_references(prompt: WanPrompt, references: Sequence[Latent]) -> WanPromp
     """
     latent = references[0]
     samples = latent.samples[0]  # (channels, t, h, w)
+    if samples.shape[0] == VACE_CHANNELS and len(references) == 1:
+        return replace(prompt, control=samples, control_strength=latent.strength)
+    if latent.strength != 1.0:
+        message = "Wan holds given frames fully: leave their strength at 1"
+        raise InvalidParam(message, port="positive")
     missing = (latent.frames - 1) // _TIME_FACTOR + 1 - samples.shape[1]
     if missing > 0:
         samples = functional.pad(samples, (0, 0, 0, 0, 0, missing))

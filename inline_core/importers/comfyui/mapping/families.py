@@ -75,6 +75,24 @@ def wan_first_last(step: Step) -> Outputs:
     return _image_to_video(step, _WAN_FPS, ends, "grey")
 
 
+def wan_vace(step: Step) -> Outputs:
+    """WanVaceToVideo."""
+    inputs = {
+        "positive": step.needed("positive"),
+        "negative": step.needed("negative"),
+        "vae": step.needed("vae"),
+        "latent": _empty_video(step, _WAN_FPS),
+        "image": step.value("reference_image"),
+        "mask": step.value("control_masks"),
+        "strength": step.value("strength"),
+    }
+    video = step.value("control_video")
+    if video is not None:
+        inputs["video"] = [video]
+    added = step.add("conditioning/vace", inputs)
+    return [added.out(port) for port in ("positive", "negative", "latent", "trim")]
+
+
 def hunyuan_image(step: Step) -> Outputs:
     """HunyuanVideo15ImageToVideo."""
     image = step.value("start_image")
@@ -271,6 +289,7 @@ def wan_fun_inpaint(step: Step) -> Outputs:
 ENTRIES: Final[Mapping[str, Entry]] = {
     "WanImageToVideo": wan_image,
     "WanFirstLastFrameToVideo": wan_first_last,
+    "WanVaceToVideo": wan_vace,
     "WanFunInpaintToVideo": wan_fun_inpaint,
     "HunyuanVideo15ImageToVideo": hunyuan_image,
     "EmptyLTXVLatentVideo": ltx_empty_video,
