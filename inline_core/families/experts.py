@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from inline_core.families.adapted import AdaptedDenoiser
+from inline_core.families.guided_pair import GuidedPair
 from inline_core.sampling.family import Row
-from inline_core.sampling.patches import ExpertBoundary, last
+from inline_core.sampling.patches import ExpertBoundary, GuidingModel, last
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,9 +74,13 @@ class ExpertPair:
         return found
 
 
-def joined(experts: Sequence[AdaptedDenoiser], model: ComponentRef) -> AdaptedDenoiser | ExpertPair:
-    """One model as it is, or two of them with the boundary of the reference's patches."""
+def joined(
+    experts: Sequence[AdaptedDenoiser], model: ComponentRef
+) -> AdaptedDenoiser | ExpertPair | GuidedPair:
+    """One model as it is, or two of them as the reference's patches say how they work together."""
     if len(experts) == 1:
         return experts[0]
+    if last(model.patches, GuidingModel) is not None:
+        return GuidedPair(experts[0], experts[1])
     boundary = last(model.patches, ExpertBoundary) or ExpertBoundary()
     return ExpertPair(experts[0], experts[1], boundary.sigma)

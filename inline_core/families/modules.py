@@ -27,6 +27,7 @@ from inline_core.families.demand import (
     plan_of_job,
 )
 from inline_core.families.experts import ExpertPair, joined
+from inline_core.families.guided_pair import GuidedPair
 from inline_core.families.latent_upscaling import LatentUpscalers
 from inline_core.families.leasing import Leasing
 from inline_core.families.options import ModuleOptions
@@ -265,8 +266,8 @@ class ModuleSource:
 
     def _experts(
         self, model: ComponentRef, reading: Reading, leases: contextlib.ExitStack
-    ) -> tuple[AdaptedDenoiser | ExpertPair, list[dict[str, Any]]]:
-        """The model, or both experts of a pair as one, and what adapters are on them."""
+    ) -> tuple[AdaptedDenoiser | ExpertPair | GuidedPair, list[dict[str, Any]]]:
+        """The model, or both of a pair as one, and what adapters are on them."""
         experts, facts = [], []
         for expert in model.all:
             alone = replace(expert, others=(), patches=model.patches)

@@ -16,9 +16,9 @@ from inline_core.sampling.family import ScheduleFor
 from inline_core.sampling.patches import (
     Differential,
     ExpertBoundary,
-    GuidingModel,
     FluxShift,
     GuidanceInterval,
+    GuidingModel,
     KeepLength,
     NoiseScale,
     NormaliseGuidance,
@@ -30,6 +30,7 @@ from inline_core.sampling.patches import (
     StepCache,
     WeakenNegative,
     ZeroStar,
+    last,
     with_patch,
 )
 from inline_core.sampling.sigmas.published import sd_turbo

@@ -266,13 +266,14 @@ class Row:
     """One row of a forward pass: an encoded prompt, and what is special about it.
 
     `guidance` is for models that take their guidance as an input, `skipped_layers` are numbers of
-    blocks that this row does not go through.
+    blocks that this row does not go through, `negative` is what guidance leads away from.
     """
 
     conditioning: Any
     guidance: float | None = None
     skipped_layers: tuple[int, ...] = ()
     memory: StepMemory | None = None
+    negative: bool = False
 
 
 class Denoiser(Protocol):

@@ -73,6 +73,11 @@ class ExpertBoundary(Patch):
 
 
 @dataclass(frozen=True, slots=True)
+class GuidingModel(Patch):
+    """The second of two models makes the negative estimates, from which guidance leads away."""
+
+
+@dataclass(frozen=True, slots=True)
 class GuidanceInterval(Patch):
     """Another guidance scale between two percents of the sampling; 1 means none there."""
 

@@ -224,6 +224,7 @@ class Stepping:
             guidance=part.guidance,
             skipped_layers=self._guidance.skipped_layers(way[0], sigma),
             memory=self._memory(way, index, sigma),
+            negative=way[0] is Pass.NEGATIVE,
         )
 
     def _memory(self, way: Way, index: int, sigma: float) -> StepMemory | None:

@@ -16,6 +16,9 @@ FLUX: Final = LatentSpace(
 SD3: Final = LatentSpace(
     "sd3", channels=16, factor=8, scaling=1.5305, shift=0.0609, words=("sd3", "taesd3")
 )
+# Patches of 2 x 2 latents of FLUX.2's VAE, normalised by the statistics in its file.
+FLUX_2: Final = LatentSpace("flux2", channels=128, factor=16)
+FLUX_2_VAE_CHANNELS: Final = 32
 SD15: Final = LatentSpace(
     "sd15",
     channels=4,

@@ -7,19 +7,19 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
+from inline_core.families.autoencoders.kl_spaces import FLUX_2 as FLUX_2_LATENTS
+from inline_core.families.autoencoders.kl_spaces import FLUX_2_VAE_CHANNELS
 from inline_core.families.flux2.references import as_reference
 from inline_core.families.published import qwen3_4b, split_file, tokenizer, weights
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
-from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
+from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
 from inline_core.sampling.offer import Absent, Choice, Offer, Told
 from inline_core.sampling.sigmas.published import flux2_mu
 from inline_core.sampling.sigmas.tables import FlowTable, flux_table, size_for
 
-# Patches of 2 x 2 latents of the VAE, normalised by the statistics in its file.
-FLUX_2_SPACE: Final = LatentSpace("flux2", channels=128, factor=16, scaling=1.0, shift=0.0)
-_VAE_CHANNELS: Final = 32
+FLUX_2_SPACE: Final = FLUX_2_LATENTS
 _REFERENCES: Final = 10  # as many as its makers take
 
 
@@ -81,7 +81,7 @@ RULES: Final = FamilyRules(
     name="flux-2",
     label="FLUX.2",
     vae_family="autoencoder-kl-flux-2",
-    latent_channels=_VAE_CHANNELS,
+    latent_channels=FLUX_2_VAE_CHANNELS,
     text_encoders=(EncoderNeed("qwen3"),),
     encoders_of_variant=MappingProxyType({_DEV: (_MISTRAL,)}),
     defaults=MappingProxyType(
