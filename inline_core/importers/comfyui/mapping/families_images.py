@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from inline_core.importers.comfyui.mapping.conditioning import encoded, referring
-from inline_core.importers.comfyui.mapping.step import Entry, Outputs, Step, Unsupported
+from inline_core.importers.comfyui.mapping.sampling import Guider
+from inline_core.importers.comfyui.mapping.step import Direct, Entry, Outputs, Step, Unsupported
 from inline_core.importers.comfyui.mapping.values import Constant, Value, Wire
 from inline_core.importers.comfyui.mapping.video_latents import as_wire
 
@@ -22,7 +23,7 @@ def qwen_21(step: Step) -> Outputs:
     them says how large the result is.
     """
     images = [value for _, value in step.grown("images")]
-    side = int(step.constant("resolution", _QWEN_SIDE))
+    side = int(step.number("resolution", _QWEN_SIDE))
     if not images:
         size = side or _QWEN_SIDE
         empty = step.add("latent/empty", {"width": size, "height": size}, suffix="latent")
@@ -71,6 +72,27 @@ def _qwen_sized(step: Step, image: Value, side: int, suffix: str) -> Wire:
     return as_wire(step.add("image/resize", inputs, suffix=suffix).out("image"))
 
 
+def dual_model_guider(step: Step) -> Outputs:
+    """DualModelGuider: guidance leads away from what another model estimates."""
+    model, other = step.needed("model"), step.value("model_negative")
+    if other is not None:
+        inputs = {"model": model, "second": other}
+        model = step.add("model/guided-by", inputs, suffix="model").out("model")
+    guided: dict[str, Any] = {
+        "model": model,
+        "positive": step.needed("positive"),
+        "negative": step.value("negative"),
+        "cfg": step.value("cfg"),
+    }
+    return [Constant(Guider(guided))]
+
+
 ENTRIES: Final[Mapping[str, Entry]] = {
     "TextEncodeQwenImage21": qwen_21,
+    "DualModelGuider": dual_model_guider,
+    "Ideogram4Scheduler": Direct(
+        "sigmas/ideogram4",
+        {"steps": "steps", "width": "width", "height": "height", "mu": "mu", "std": "std"},
+        ("sigmas",),
+    ),
 }
