@@ -19,6 +19,8 @@ from family_page import families_page  # noqa: E402
 
 from inline_core import errors  # noqa: E402 - the checkout may not be installed
 from inline_core.graph.spec import NodeSpec, ParamSpec  # noqa: E402
+from inline_core.importers.comfyui.mapping.registry import entries  # noqa: E402
+from inline_core.importers.comfyui.mapping.step import Direct, Entry  # noqa: E402
 from inline_core.nodes.registry import node_specs  # noqa: E402
 from inline_core.runs.events import EventType  # noqa: E402
 from inline_core.server.errors import STATUS_OF_CODE  # noqa: E402
@@ -156,6 +158,29 @@ def _param(param: ParamSpec) -> str:
     return f"| `{param.key}` | {default} | {values} |"
 
 
+def comfyui_page() -> str:
+    """Every ComfyUI node type that is converted, and to what."""
+    rows = []
+    for name, entry in sorted(entries().items(), key=lambda item: item[0].lower()):
+        rows.append(f"| `{name}` | {_becomes(entry)} |")
+    return _page(
+        "ComfyUI nodes",
+        f"The {len(rows)} node types of ComfyUI workflows that are converted (see "
+        "[bring your workflow](../how-to/bring-your-comfyui-workflow.md)). Others are reported by "
+        "name.",
+        "| ComfyUI | becomes |",
+        rows,
+    )
+
+
+def _becomes(entry: Entry) -> str:
+    if isinstance(entry, Direct):
+        return f"`{entry.type}`"
+    text = inspect.cleandoc(entry.__doc__ or "").split("\n\n", maxsplit=1)[0].replace("\n", " ")
+    about = text.partition(": ")[2]
+    return about[:1].upper() + about[1:] if about else "the same of several nodes"
+
+
 def routes_page() -> str:
     """Every route with what it does and its statuses."""
     rows = []
@@ -209,6 +234,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "nodes.md": nodes_page,
     "routes.md": routes_page,
     "families.md": families_page,
+    "comfyui-nodes.md": comfyui_page,
 }
 
 
