@@ -80,7 +80,7 @@ def only(recipe: Recipe, place: Place) -> Recipe:
     pick = {
         "id": name,
         "type": PICK,
-        "params": {"index": place.index, "length": 1},
+        "params": {"index": place.index, "length": 1, "clip": False},
         "inputs": {"image": [{"from": recipe.target, "output": place.port}]},
     }
     return Recipe((*recipe.nodes, pick), name)

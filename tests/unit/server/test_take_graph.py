@@ -151,7 +151,7 @@ def test_each_picture_of_a_batch_alone(tiny_server: LiveServer) -> None:
     for index, take in enumerate(batch["takes"]):
         recipe = assert_made_again(tiny_server, take)
         assert (recipe["index"], recipe["count"]) == (index, 3)
-        assert params_of(recipe, recipe["target"]) == {"index": index, "length": 1}
+        assert params_of(recipe, recipe["target"]) == {"index": index, "length": 1, "clip": False}
         assert recipe["target"] == f"d-{index + 1}"
 
 
@@ -184,7 +184,7 @@ def test_a_pick_uses_what_is_there_and_stores_nothing_else(tiny_server: LiveServ
         "inputs": {"vae": edge("vae", "vae"), "latent": edge("l2", "latent")},
     }
     more = run(tiny_server, ([*nodes, both, other, end], "end"))
-    assert [take["nodeId"] for take in more["takes"]] == ["d", "d", "end"]
+    assert [take["nodeId"] for take in more["takes"]] == ["d", "d", "end", "end"]
 
 
 def test_a_fresh_batch_behind_a_pick_is_not_mistaken_for_takes(tiny_server: LiveServer) -> None:
