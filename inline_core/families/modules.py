@@ -352,7 +352,7 @@ def _empty_like(positive: Conditioning) -> Conditioning:
 
 
 def _check_job(job: SampleJob, family: ModelFamily, *, takes_guidance: bool) -> None:
-    if job.positive.guidance is not None and not takes_guidance:
+    if job.positive.guidance is not None and not (takes_guidance or family.ignores_guidance):
         message = (
             f"{job.model.name} ({family.rules.label}) does not take its guidance as an input: use "
             "cfg, and leave the Guidance Input node out"

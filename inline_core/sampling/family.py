@@ -177,7 +177,8 @@ class ModelFamily:
     for others, by architecture,
     `runtime` the module with its torch code, imported on the device thread, and `workload` the
     values that one forward pass and its decode need beside the weights.  `guidance_input` names the
-    constructor argument that says whether a model takes its guidance as an input ("": none does).
+    constructor argument that says whether a model takes its guidance as an input ("": none does;
+    with `ignores_guidance` one that is given is left out, as in ComfyUI).
     `looks_at_references` says that prompts may carry latents of pictures (`holds_loosely`: frames
     that are given may have a strength below 1), `reads_pictures` that its
     text encoder looks at pictures (see `families.references`).  `modules` names the modules that
@@ -199,6 +200,7 @@ class ModelFamily:
     runtime: str
     workload: Callable[[PassSize], Workload]
     guidance_input: str = ""
+    ignores_guidance: bool = False
     looks_at_references: bool = False
     holds_loosely: bool = False
     reads_pictures: bool = False

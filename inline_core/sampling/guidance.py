@@ -74,7 +74,7 @@ class Guidance:
     nested: bool = False
     rescale: float = 0.0
     norm: float = 0.0
-    token_side: int = 0
+    keep_length: KeepLength | None = None
     projected: ProjectedGuidance | None = None
     intervals: tuple[tuple[_Span, float], ...] = ()
     skips: tuple[tuple[_Span, SkipLayers], ...] = ()
@@ -130,8 +130,8 @@ class Guidance:
                 guided = rescaled(guided, positive, latents, sigma, self.rescale, flow=self.flow)
             if self.norm:
                 guided = normalised(guided, positive, self.norm)
-            if self.token_side:
-                guided = of_same_length(guided, positive, latents, self.token_side)
+            if self.keep_length is not None:
+                guided = of_same_length(guided, positive, latents, self.keep_length)
         skip = self.skip_at(sigma)
         if skip is not None:
             # Skip-layer guidance (Stability AI 2024, SD3.5): away from the weakened model.
@@ -191,7 +191,6 @@ def guidance_of(job: SampleJob, table: SigmaTable, video_values: int = 0) -> Gui
     patches = job.model.patches
     rescale = last(patches, RescaleGuidance)
     norm = last(patches, NormaliseGuidance)
-    length = last(patches, KeepLength)
     project = last(patches, ProjectGuidance)
     sound = last(patches, SoundGuidance)
     if job.second is not None and job.dual_style not in DUAL_STYLES:
@@ -205,7 +204,7 @@ def guidance_of(job: SampleJob, table: SigmaTable, video_values: int = 0) -> Gui
         nested=job.dual_style == "nested",
         rescale=rescale.multiplier if rescale else 0.0,
         norm=norm.strength if norm else 0.0,
-        token_side=length.side if length else 0,
+        keep_length=last(patches, KeepLength),
         projected=ProjectedGuidance(project) if project else None,
         intervals=tuple(
             (_Span.of(table, patch.start_percent, patch.end_percent), patch.cfg)
@@ -295,15 +294,16 @@ def normalised(guided: Tensor, positive: Tensor, strength: float) -> Tensor:
     return result
 
 
-def of_same_length(guided: Tensor, positive: Tensor, latents: Tensor, side: int) -> Tensor:
+def of_same_length(guided: Tensor, positive: Tensor, latents: Tensor, how: KeepLength) -> Tensor:
     """The guided estimate whose velocity has, in each token, the length of the positive one.
 
     The velocity of a flow model is (x - x0) / sigma; the factor 1 / sigma drops out.  Tokens are
-    `side` x `side` latents (..., height, width); source: QwenImagePipeline of diffusers.
+    `side` x `side` latents (..., height, width); sources: QwenImagePipeline of diffusers, and
+    LongCatImagePipeline, which only shortens.
     """
     wanted, given = latents - positive, latents - guided
-    ratio = _token_length(wanted, side) / _token_length(given, side).clamp_min(_TINY)
-    return latents - given * ratio
+    ratio = _token_length(wanted, how.side) / _token_length(given, how.side).clamp_min(_TINY)
+    return latents - given * (ratio.clamp(max=1.0) if how.shorten_only else ratio)
 
 
 def _token_length(velocity: Tensor, side: int) -> Tensor:

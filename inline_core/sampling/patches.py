@@ -47,10 +47,12 @@ class NormaliseGuidance(Patch):
 class KeepLength(Patch):
     """Give the guided velocity, token by token, the length of the positive one.
 
-    A token is `side` x `side` latents; as the pipelines of Qwen-Image guide.
+    A token is `side` x `side` latents; as the pipelines of Qwen-Image guide.  `shorten_only` never
+    makes it longer, as those of LongCat-Image have it.
     """
 
     side: int = 2
+    shorten_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tests.tiny_families import (
     hunyuan_video15,
     ideogram4,
     krea2,
+    longcat_image,
     ltx2,
     ltx25,
     lumina2,
@@ -127,6 +128,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
         {r"ideogram4_uncond": "unconditional.safetensors", r"ideogram4": "ideogram.safetensors"},
         {r"flux2": "flux2-vae.safetensors"},
         {r"qwen3vl|gemma": "qwen3vl.safetensors"},
+    ),
+    "longcat-image": Family(
+        longcat_image.save_models,
+        {r"longcat_image": "longcat.safetensors"},
+        {r"ae\.": "ae.safetensors"},
+        _QWEN25,
     ),
     "wan": Family(
         _save_wan,

@@ -5,7 +5,7 @@ Imports torch and transformers, so it is imported on the device thread only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
     from inline_core.media.values import Image
 
-__all__ = ["load_text_encoder", "load_tokenizer", "states_of"]
+__all__ = [
+    "load_text_encoder",
+    "load_tokenizer",
+    "states_of",
+    "states_of_tokens",
+    "with_pictures",
+]
 
 # In no shape; from the published config of the 7B model.
 _ROPE: Final = {"rope_type": "default", "rope_theta": 1_000_000.0}
@@ -68,33 +74,55 @@ def states_of(
     has patches.  Their positions are those that the model was trained with (time, row, column);
     the pipelines of diffusers leave them out with transformers 5, which shifts what is seen.
     """
-    ids = list(encoder.tokenizer(text).input_ids)
-    inputs: dict[str, Any] = {}
-    pad = encoder.model.config.image_token_id
-    if pictures:
-        vision = encoder.model.config.vision_config
-        processor = Qwen2VLImageProcessorPil(
-            size=_PIXELS,
-            patch_size=vision.patch_size,
-            temporal_patch_size=vision.temporal_patch_size,
-            merge_size=vision.spatial_merge_size,
-        )
-        shown = processor(
-            images=[image.pixels[:, :, :3] for image in pictures], return_tensors="pt"
-        )
-        grids = shown["image_grid_thw"]  # (pictures, 3)
-        counts = iter((grids.prod(-1) // vision.spatial_merge_size**2).tolist())
-        ids = [one for token in ids for one in ([pad] * next(counts) if token == pad else [token])]
-        inputs["pixel_values"] = shown["pixel_values"].to(encoder.device, encoder.model.dtype)
-        inputs["image_grid_thw"] = grids.to(encoder.device)
+    ids, inputs = with_pictures(encoder, encoder.tokenizer(text).input_ids, pictures)
     cut = 0 if most is None else max(len(ids) - most, 0)
-    tokens = torch.tensor([ids[:most]], device=encoder.device)  # (1, tokens)
-    if pictures:
-        inputs["mm_token_type_ids"] = (tokens == pad).int()  # (1, tokens)
-    output = encoder.model(
-        input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **inputs
+    return states_of_tokens(encoder, ids[:most], inputs), cut
+
+
+def with_pictures(
+    encoder: TextEncoder, ids: Sequence[int], pictures: Sequence[Image]
+) -> tuple[list[int], dict[str, Any]]:
+    """Token ids with as many places as each picture has patches, and the tower's inputs."""
+    if not pictures:
+        return list(ids), {}
+    pad = encoder.model.config.image_token_id
+    vision = encoder.model.config.vision_config
+    processor = Qwen2VLImageProcessorPil(
+        size=_PIXELS,
+        patch_size=vision.patch_size,
+        temporal_patch_size=vision.temporal_patch_size,
+        merge_size=vision.spatial_merge_size,
     )
+    shown = processor(images=[image.pixels[:, :, :3] for image in pictures], return_tensors="pt")
+    grids = shown["image_grid_thw"]  # (pictures, 3)
+    counts = iter((grids.prod(-1) // vision.spatial_merge_size**2).tolist())
+    placed = [one for token in ids for one in ([pad] * next(counts) if token == pad else [token])]
+    return placed, {
+        "pixel_values": shown["pixel_values"].to(encoder.device, encoder.model.dtype),
+        "image_grid_thw": grids.to(encoder.device),
+    }
+
+
+def states_of_tokens(
+    encoder: TextEncoder,
+    ids: Sequence[int],
+    inputs: Mapping[str, Any],
+    mask: Sequence[bool] | None = None,
+) -> Tensor:
+    """The last layer's states (tokens, width); `inputs` are those of pictures (`with_pictures`).
+
+    `mask` is False for tokens that the others do not see (None: they see all).
+    """
+    tokens = torch.tensor([list(ids)], device=encoder.device)  # (1, tokens)
+    seen = torch.ones_like(tokens)  # (1, tokens)
+    if mask is not None:
+        seen = torch.tensor([list(mask)], device=encoder.device).int()
+    more = dict(inputs)
+    if more:
+        pad = encoder.model.config.image_token_id
+        more["mm_token_type_ids"] = (tokens == pad).int()  # (1, tokens)
+    output = encoder.model(input_ids=tokens, attention_mask=seen, use_cache=False, **more)
     # What is kept from an earlier picture would shift the next prompt.
     encoder.model.rope_deltas = None
     states: Tensor = output.last_hidden_state[0]  # (tokens, width)
-    return states, cut
+    return states
