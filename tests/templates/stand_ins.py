@@ -25,6 +25,7 @@ from tests import original_layouts, tiny, tiny_flux2
 from tests.tiny_families import (
     ace_step,
     chroma,
+    ernie_image,
     flux1,
     hunyuan_video15,
     ideogram4,
@@ -128,6 +129,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
         {r"ideogram4_uncond": "unconditional.safetensors", r"ideogram4": "ideogram.safetensors"},
         {r"flux2": "flux2-vae.safetensors"},
         {r"qwen3vl|gemma": "qwen3vl.safetensors"},
+    ),
+    "ernie-image": Family(
+        ernie_image.save_models,
+        {r"ernie": "ernie.safetensors"},
+        {r"flux2": "flux2-vae.safetensors"},
+        {r"ministral|ernie": "ministral.safetensors"},
     ),
     "longcat-image": Family(
         longcat_image.save_models,
@@ -283,6 +290,9 @@ def _lay(file: NamedFile, families: list[str], target: Path) -> None:
         if found:
             _copy(found[0], target)
             return
+    if file.category == "controlnet" and "qwen-image" in families:
+        tiny.save(qwen_image.controlnet(masked="inpaint" in plain).state_dict(), target)
+        return
     maker = _OTHERS.get(file.category)
     if maker is None:
         raise NoStandIn(f"{file.category}/{file.name}")
