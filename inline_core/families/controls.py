@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 Put = Callable[[Any, Conditioning | None], Any]
 # Sizes that a ControlNet must share with the model it is for, where both tell them.
-_SIZES: Final = ("cross_attention_dim", "dim")
+_SIZES: Final = ("cross_attention_dim", "dim", "joint_attention_dim")
+# Constructor arguments of those that are shown a mask.
+_MASK_CHANNELS: Final = ("extra_condition_channels",)
+_HALF: Final = 127.5  # of a mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +82,8 @@ class ControlNets:
                     f"({family.rules.label}) needs a ControlNet that was made for it"
                 )
                 raise InvalidParam(message, port="positive")
+        for control in _controls_of(job):
+            _check_mask(control, self._leasing.opened.open(control.model).identity.config)
 
     def start(
         self,
@@ -144,7 +149,8 @@ class ControlNets:
                 f"({space.name}), which {control.model.name} looks at: wire the VAE of the model"
             )
             raise InvalidParam(message, port="positive")
-        return samples if encoded.normalised else space.normalised(samples)
+        hint = samples if encoded.normalised else space.normalised(samples)
+        return hint if control.mask is None else _with_kept(hint, control)
 
 
 def _controls_of(job: SampleJob) -> Iterator[Control]:
@@ -159,8 +165,37 @@ def _loaded(
     return LoadedControl(networks[control.model], hint, control.strength, upper, lower)
 
 
+def _check_mask(control: Control, config: Mapping[str, Any]) -> None:
+    """Raise InvalidParam where a ControlNet for inpainting has no mask, or another has one."""
+    wanted = any(config.get(name) for name in _MASK_CHANNELS)
+    if wanted and control.mask is None:
+        message = (
+            f"{control.model.name} is a ControlNet for inpainting: wire a mask beside its image"
+        )
+        raise InvalidParam(message, port="positive")
+    if not wanted and control.mask is not None:
+        message = (
+            f"{control.model.name} takes no mask: leave it out, or take a ControlNet for inpainting"
+        )
+        raise InvalidParam(message, port="positive")
+
+
+def _with_kept(hint: Tensor, control: Control) -> Tensor:
+    """Latents (channels, ..., h, w) and, behind them, 1 where the picture stays and 0 elsewhere."""
+    import torch
+    from torch.nn import functional
+
+    anew = torch.from_numpy(control.mask.copy())[None, None].to(torch.float32) / 255.0
+    anew = functional.interpolate(anew, size=hint.shape[-2:])  # (1, 1, h, w)
+    kept = (1.0 - anew).to(hint).view(1, *(1 for _ in hint.shape[1:-2]), *hint.shape[-2:])
+    return torch.cat([hint, kept])  # (channels + 1, ..., h, w)
+
+
 def _pixels(control: Control, job: SampleJob) -> Tensor:
-    """The picture (3, height, width) in 0..1 in the size of the one that is made."""
+    """The picture (3, height, width) in 0..1 in the size of the one that is made.
+
+    It is black where a ControlNet for inpainting makes it anew.
+    """
     import torch
     from torch.nn import functional
 
@@ -169,4 +204,8 @@ def _pixels(control: Control, job: SampleJob) -> Tensor:
     size = (job.latent.height, job.latent.width)
     if tuple(hint.shape[-2:]) != size:
         hint = functional.interpolate(hint, size=size, mode="bilinear", antialias=True)
+    if control.mask is not None:
+        anew = torch.from_numpy(control.mask.copy())[None, None].to(torch.float32)
+        anew = functional.interpolate(anew, size=size, mode="bilinear", antialias=True)
+        hint = hint * (anew <= _HALF)  # (1, 3, height, width)
     return hint[0]

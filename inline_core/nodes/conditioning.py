@@ -104,6 +104,7 @@ def controlnet(
     controlnet: Annotated[ComponentRef, Port(PortKind.CONTROLNET, "ControlNet")],
     image: Annotated[Image | ImageBatch, Port(PortKind.CONTROL, "Control image")],
     vae: Annotated[ComponentRef | None, Port(PortKind.VAE, "VAE")] = None,
+    mask: Mask | None = None,
     *,
     strength: Annotated[float, Param(min=0.0, max=10.0, step=0.05)] = 1.0,
     start: Percent = 0.0,
@@ -113,10 +114,13 @@ def controlnet(
 
     It counts from `start` to `end`, shares of the sampling: 0 is pure noise, 1 the end.  Several
     add up.  The picture is brought to the size of the one that is made; ControlNets that look at
-    latents (Z-Image) see it through `vae`, or through the VAE that fits the model.
+    latents (Z-Image, Qwen-Image) see it through `vae`, or through the VAE that fits the model.
+    ControlNets for inpainting are shown the picture without what is white in `mask`.
     Raises: InvalidParam.
     """
     added = control_of(ctx, controlnet, image, strength, (start, end), vae)
+    if mask is not None:
+        added = replace(added, mask=mask.values)
     return (
         replace(positive, controls=(*positive.controls, added)),
         replace(negative, controls=(*negative.controls, added)),

@@ -16,7 +16,8 @@ class Control:
 
     `strength` is how much of what it gives is added (0: nothing).  It counts between two percents
     of the sampling, as ComfyUI counts them: 0 is pure noise, 1 the end.  `vae` encodes the picture
-    where a ControlNet looks at latents (None: the one that belongs to the model).
+    where a ControlNet looks at latents (None: the one that belongs to the model).  `mask` uint8
+    (height, width) of any size is 255 where a ControlNet for inpainting makes the picture anew.
     """
 
     model: ComponentRef
@@ -25,6 +26,7 @@ class Control:
     start_percent: float = 0.0
     end_percent: float = 1.0
     vae: ComponentRef | None = None
+    mask: Any = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,6 +67,7 @@ _WAN_KINDS: Final = {
     "wan-i2v22": wan.I2V_22,
     "wan-ti2v": wan.TI2V,
     "wan-vace": wan.VACE,
+    **wan.FUN,
 }
 
 
@@ -145,6 +146,11 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "wan": Family(
         _save_wan,
         {
+            r"wan2\.1.*fun_camera": "wan-fun-camera.safetensors",
+            r"wan2\.1.*fun_control": "wan-fun-control.safetensors",
+            r"wan2\.2.*fun_camera": "wan-fun-camera22.safetensors",
+            r"wan2\.2.*fun_control_5b": "wan-fun-control5b.safetensors",
+            r"wan2\.2.*fun_control": "wan-fun-control22.safetensors",
             r"wan2\.1.*(i2v|flf2v|fun_inp)": "wan-i2v.safetensors",
             r"wan2\.[12].*vace": "wan-vace.safetensors",
             r"wan2\.2.*ti2v": "wan-ti2v.safetensors",

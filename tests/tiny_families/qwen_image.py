@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from diffusers import (
     FlowMatchEulerDiscreteScheduler,
+    QwenImageControlNetModel,
     QwenImageEditPipeline,
     QwenImageEditPlusPipeline,
     QwenImagePipeline,
@@ -66,6 +67,17 @@ def transformer() -> QwenImageTransformer2DModel:
     """A transformer with weights big enough to move the picture."""
     torch.manual_seed(40)
     model = QwenImageTransformer2DModel(**TRANSFORMER)
+    tiny.randomise(model, 0.25)
+    return model.eval()
+
+
+def controlnet(*, masked: bool = False, layers: int = 1) -> QwenImageControlNetModel:
+    """A ControlNet whose outputs move the picture; `masked` ones are for inpainting."""
+    torch.manual_seed(3)
+    extra = 4 if masked else 0  # a mask in patches of 2 x 2
+    model = QwenImageControlNetModel(
+        **{**TRANSFORMER, "num_layers": layers}, extra_condition_channels=extra
+    )
     tiny.randomise(model, 0.25)
     return model.eval()
 

@@ -9,6 +9,7 @@ from diffusers import QwenImageTransformer2DModel
 
 from inline_core.errors import ModelFileInvalid
 from inline_core.families import transformer
+from inline_core.families.qwen_image.control import load_control
 from inline_core.families.qwen_image.denoise import QwenImageDenoiser
 from inline_core.families.qwen_image.family import RULES
 from inline_core.families.qwen_image.keys import TABLE
@@ -16,7 +17,7 @@ from inline_core.families.qwen_image.text import encode, with_references
 from inline_core.loading.adapters import AdaptedModel
 from inline_core.loading.stream import LoadPlan
 
-__all__ = ["adapted_model", "encode", "load_denoiser", "with_references"]
+__all__ = ["adapted_model", "encode", "load_control", "load_denoiser", "with_references"]
 
 
 def adapted_model(plan: LoadPlan) -> AdaptedModel:

@@ -10,6 +10,7 @@ import torch
 from inline_core.families.denoiser import NetworkDenoiser
 from inline_core.families.encoded_prompt import padded
 from inline_core.families.patches import patched, unpatched
+from inline_core.families.qwen_image.control import block_samples
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,13 +48,16 @@ class QwenImageDenoiser(NetworkDenoiser):
         pictures = [latents, *_references(conditioning)]  # each (rows, channels, 1, h, w)
         grids = [(1, item.shape[-2] // 2, item.shape[-1] // 2) for item in pictures]
         tokens = [patched(item[:, :, 0]) for item in pictures]  # each (rows, places, 4 * channels)
+        tokens = [item.to(dtype) for item in tokens]
         features, mask = padded(conditioning)  # (rows, tokens, width), (rows, tokens)
+        blocks = len(self._model.transformer_blocks)
         output = self._model(
-            hidden_states=torch.cat(tokens, dim=1).to(dtype),
+            hidden_states=torch.cat(tokens, dim=1),
             encoder_hidden_states=features.to(dtype),
             encoder_hidden_states_mask=None if bool(mask.all()) else mask,
             timestep=sigmas,
             img_shapes=[grids] * latents.shape[0],
+            controlnet_block_samples=block_samples(conditioning, sigmas, tokens, blocks),
             return_dict=False,
         )[0][:, : tokens[0].shape[1]]  # (rows, places, 4 * channels)
         velocity = unpatched(output.float(), *grids[0][1:]).unsqueeze(2)  # (rows, c, 1, h, w)

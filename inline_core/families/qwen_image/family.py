@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -58,6 +59,7 @@ RULES: Final = FamilyRules(
 
 _PATCH_PIXELS: Final = 16  # latent factor 8, patches of 2
 _TEXT_TOKENS: Final = 1024
+_CONTROL_BLOCKS: Final = 6  # of those of InstantX
 _ENCODER_LAYERS: Final = 28  # of Qwen2.5-VL 7B
 # Of the published scheduler: mu on a line through (tokens, mu), and the last sigma of a schedule.
 _FEW: Final = (256, 0.5)
@@ -79,7 +81,7 @@ def workload(size: PassSize) -> Workload:
     tokens += size.reference_pixels // _PATCH_PIXELS**2
     geometry = size.geometry
     width = geometry["num_attention_heads"] * geometry["attention_head_dim"]
-    return picture_workload(
+    work = picture_workload(
         tokens=tokens * size.members,
         width=width,
         ffn_width=4 * width,
@@ -87,6 +89,11 @@ def workload(size: PassSize) -> Workload:
         size=(size.width, size.height),
         channels=size.decoder_channels,
     )
+    if not size.controls:
+        return work
+    # What ControlNets add, a part for each of their blocks, held as it is made and as a sum.
+    added = (size.controls + 1) * tokens * size.members * width * _CONTROL_BLOCKS
+    return replace(work, denoise_values=work.denoise_values + added)
 
 
 _GUIDED: Final = (KeepLength(),)
@@ -99,6 +106,8 @@ QWEN_IMAGE: Final = ModelFamily(
     workload=workload,
     looks_at_references=True,
     reads_pictures=True,
+    controlled=True,
+    control_latents=True,
     offers=(
         Offer("qwen/qwen-image", "Qwen-Image", takes=("image", "mask"), guided=_GUIDED),
         Offer(

@@ -167,7 +167,7 @@ def pix2pix(step: Step) -> Outputs:
 
 
 def controlnet(step: Step) -> Outputs:
-    """ControlNetApplyAdvanced, ControlNetApplySD3."""
+    """ControlNetApplyAdvanced, ControlNetApplySD3, ControlNetInpaintingAliMamaApply."""
     added = step.add(
         "conditioning/controlnet",
         {
@@ -176,6 +176,7 @@ def controlnet(step: Step) -> Outputs:
             "controlnet": step.needed("control_net"),
             "image": step.needed("image"),
             "vae": step.value("vae"),
+            "mask": step.value("mask"),
             "strength": step.value("strength"),
             "start": step.value("start_percent"),
             "end": step.value("end_percent"),
@@ -265,5 +266,6 @@ ENTRIES: Final[Mapping[str, Entry]] = {
     "InstructPixToPixConditioning": pix2pix,
     "ControlNetApplyAdvanced": controlnet,
     "ControlNetApplySD3": controlnet,
+    "ControlNetInpaintingAliMamaApply": controlnet,
     "CLIPSetLastLayer": clip_skip,
 }

@@ -335,3 +335,31 @@ def test_steps_that_are_computed_are_wired() -> None:
     named = {**BASE["s"], "inputs": {**BASE["s"]["inputs"], "sampler_name": ["z", 0]}}
     result = converted({**BASE, **picture, "s": named})
     assert "computed while the workflow runs" in report_of(result, "s").reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("ControlNetApplyAdvanced", {}),
+        ("ControlNetApplySD3", {"vae": ["v", 0]}),
+        ("ControlNetInpaintingAliMamaApply", {"vae": ["v", 0], "mask": ["i", 1]}),
+    ],
+)
+def test_controlnets(kind: str, more: dict[str, Any]) -> None:
+    nodes = graph(
+        c=step("ControlNetLoader", control_net_name="m.safetensors"),
+        i=step("LoadImage", image="a.png"),
+        a=step(kind, positive=["p", 0], negative=["n", 0], control_net=["c", 0], image=["i", 0],
+               strength=0.6, start_percent=0.1, end_percent=0.9, **more),
+        s={**BASE["s"], "inputs": {**BASE["s"]["inputs"], "positive": ["a", 0],
+                                   "negative": ["a", 1]}},
+    )  # fmt: skip
+    edges = {name: nodes["a"].pop(name) for name in more}
+    assert nodes["a"] == {
+        "type": "conditioning/controlnet", "positive": "p.conditioning",
+        "negative": "n.conditioning", "controlnet": "c.controlnet", "image": "i/parts.image",
+        "strength": 0.6, "start": 0.1, "end": 0.9,
+    }  # fmt: skip
+    assert edges.get("vae") == ("v.vae" if more else None)
+    assert ("mask" in edges) == ("mask" in more)
+    assert (nodes["s"]["positive"], nodes["s"]["negative"]) == ("a.positive", "a.negative")
