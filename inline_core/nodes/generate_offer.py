@@ -171,10 +171,8 @@ class _Run:
     def _of_variant(self, model: ComponentRef, picked: str) -> ComponentRef:
         """The model as the variant that the user says it is.  Raises: InvalidParam."""
         offer, label = self.offer, self.family.rules.label
-        of = next((told.of for told in offer.told if told.value == picked), "")
-        if of and model.variant not in {"", of, picked}:
-            message = f"{model.name} is {label} {model.variant}, not {picked}: pick another model"
-            raise InvalidParam(f"{message} or variant", param="variant")
+        if any(told.value == picked for told in offer.told):
+            model = self.family.as_variant(model, picked)
         told = picked or offer.assumed
         if offer.variants and model.variant and model.variant not in (*offer.variants, told):
             message = (

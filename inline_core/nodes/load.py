@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
+from inline_core.errors import InvalidParam
 from inline_core.families.registry import FAMILIES
 from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef, LoraRef, Role
@@ -74,6 +75,29 @@ def _scheduled(model: ComponentRef, schedule: str) -> ComponentRef:
         return model
     shift = family.comfyui_shifts.get(model.variant, family.comfyui_shifts.get(""))
     return model if shift is None else with_patch(model, Shift(shift))
+
+
+@node(
+    "model/variant",
+    title="Variant of Model",
+    category="Loaders",
+    icon="box",
+    outputs=[Port(PortKind.MODEL, "Model")],
+)
+def variant(
+    model: Annotated[ComponentRef, Port(PortKind.MODEL, "Model")],
+    *,
+    variant: str = "",
+) -> ComponentRef:
+    """Say which variant a model is, where its file does not tell (`klein-9b-kv` of FLUX.2).
+
+    Raises: InvalidParam for a variant that it cannot be.
+    """
+    family = FAMILIES.get(model.family)
+    if family is None:
+        message = f"{model.name} is of no family that has variants"
+        raise InvalidParam(message, port="model")
+    return family.as_variant(model, variant)
 
 
 @node(

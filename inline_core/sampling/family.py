@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inline_core.devices.budget import Workload
@@ -239,6 +239,23 @@ class ModelFamily:
         if self.frame_first == 1:
             return f"one more than a multiple of {self.frame_multiple}"
         return f"{self.frame_multiple} n + {self.frame_first}"
+
+    def as_variant(self, model: ComponentRef, picked: str) -> ComponentRef:
+        """The model as the variant that the user says it is, where its file does not tell.
+
+        Raises: InvalidParam for a variant that files of this model cannot be, or that is unknown.
+        """
+        told = {one.value: one for offer in self.offers for one in offer.told}
+        label = self.rules.label
+        if picked not in told:
+            names = ", ".join(told) or "none"
+            message = f"{label} has no variant {picked!r} to be told; there are: {names}"
+            raise InvalidParam(message, param="variant")
+        of = told[picked].of
+        if of and model.variant not in {"", of, picked}:
+            message = f"{model.name} is {label} {model.variant}, not {picked}: pick another model"
+            raise InvalidParam(f"{message} or variant", param="variant")
+        return replace(model, variant=picked)
 
     def check_variant(self, model: ComponentRef) -> None:
         """Raise InvalidParam for a model of a variant that this release cannot run."""

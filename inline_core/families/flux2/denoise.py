@@ -52,13 +52,23 @@ class Flux2Denoiser(NetworkDenoiser):
             _picture_places(index, picture.shape[-2], picture.shape[-1], latents.device)
             for index, picture in enumerate(pictures)
         ]
+        tokens = [_tokens(picture).to(dtype) for picture in pictures]
+        more: dict[str, Any] = {}
+        if len(pictures) > 1 and getattr(conditioning[0], "apart", False):
+            # As in the first step of Flux2KleinKVPipeline, which has the references first and gives
+            # the picture only.  It keeps what it computed of them for the others, where that would
+            # be the same: here each step, whose rows may change, computes it.
+            tokens, places = [*tokens[1:], tokens[0]], [*places[1:], places[0]]
+            count = sum(item.shape[1] for item in tokens[:-1])
+            more = {"kv_cache_mode": "extract", "num_ref_tokens": count}
         output = self._model(
-            hidden_states=torch.cat([_tokens(picture) for picture in pictures], dim=1).to(dtype),
+            hidden_states=torch.cat(tokens, dim=1),
             encoder_hidden_states=text.to(dtype),
             timestep=sigmas,
             img_ids=torch.cat(places),
             txt_ids=_text_places(text.shape[1], latents.device),
             guidance=self._guidance(guidance, sigmas),
+            **more,
             return_dict=False,
         )[0][:, : height * width]  # (rows, places, channels)
         velocity: Tensor = output.float().transpose(1, 2).reshape(rows, channels, height, width)

@@ -32,6 +32,7 @@ _DISTILLED: Final = _defaults(4, 1.0)
 _BASE: Final = _defaults(50, 4.0)
 
 _REPO: Final = "Comfy-Org/flux2-klein-4B"
+KLEIN_KV: Final = "klein-9b-kv"  # trained with reference images that look at nothing else
 _DEV: Final = "dev"
 _DEV_REPO: Final = "Comfy-Org/flux2-dev"
 _MISTRAL: Final = EncoderNeed("mistral3")
@@ -91,6 +92,7 @@ RULES: Final = FamilyRules(
             "klein-4b-base": _BASE,
             "klein-9b": _DISTILLED,
             "klein-9b-base": _BASE,
+            KLEIN_KV: _DISTILLED,
             _DEV: _BASE,
         }
     ),
@@ -141,11 +143,7 @@ FLUX_2: Final = ModelFamily(
     workload=workload,
     guidance_input="guidance_embeds",
     looks_at_references=True,
-    refused=MappingProxyType(
-        {
-            "klein-9b-kv": "it keeps what it knows of reference images",
-        }
-    ),
+    prompts_by_variant=True,
     offers=(
         Offer(
             "black-forest-labs/flux-2",
@@ -157,7 +155,7 @@ FLUX_2: Final = ModelFamily(
                 Told("klein-4b-base", "FLUX.2 Klein 4B Base", "klein-4b"),
                 Told("klein-9b", "FLUX.2 Klein 9B", "klein-9b"),
                 Told("klein-9b-base", "FLUX.2 Klein 9B Base", "klein-9b"),
-                Told("klein-9b-kv", "FLUX.2 Klein 9B KV", "klein-9b"),
+                Told(KLEIN_KV, "FLUX.2 Klein 9B KV", "klein-9b"),
                 Told(_DEV, "FLUX.2 dev", _DEV),
             ),
             labels={"negative_prompt": "Negative prompt (base models only)"},

@@ -6,7 +6,7 @@ klein reads Qwen3, dev reads Mistral Small 3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -14,12 +14,14 @@ from diffusers.pipelines.flux2.system_messages import SYSTEM_MESSAGE
 
 from inline_core.errors import ModelFileInvalid
 from inline_core.families.encoded_prompt import EncodedPrompt
+from inline_core.families.flux2.family import KLEIN_KV
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from inline_core.families.encoding import Encoders
     from inline_core.families.text_encoders.loaded import TextEncoder
-    from inline_core.sampling.values import Latent
+    from inline_core.sampling.values import Conditioning, Latent
 
 MAX_TOKENS: Final = 512
 LAYERS: Final = (9, 18, 27)
@@ -29,19 +31,29 @@ _IMAGE: Final = "[IMG]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferringPrompt(EncodedPrompt):
-    """A prompt with pictures to look at: normalised latents, each (1, channels, h, w)."""
+    """A prompt with pictures to look at: normalised latents, each (1, channels, h, w).
+
+    `apart` are pictures that look at themselves only, and that the time does not change.
+    """
 
     references: tuple[Tensor, ...] = ()
+    apart: bool = False
 
 
-def with_references(prompt: EncodedPrompt, references: Sequence[Latent]) -> ReferringPrompt:
+def with_references(prompt: ReferringPrompt, references: Sequence[Latent]) -> ReferringPrompt:
     """The prompt with pictures, normalised latents of one each, in order."""
-    return ReferringPrompt(
-        prompt.features,
-        prompt.cut_tokens,
-        notes=prompt.notes,
-        references=tuple(latent.samples for latent in references),
-    )
+    return replace(prompt, references=tuple(latent.samples for latent in references))
+
+
+def encode(encoders: Encoders, conditioning: Conditioning) -> ReferringPrompt:
+    """Encode the prompt of a conditioning for its variant; device thread.
+
+    Raises: ModelFileInvalid if the encoder has too few layers.
+    """
+    with encoders.open() as encoder:
+        found = encode_prompt(encoder, conditioning.prompt)
+    apart = conditioning.option("variant", "") == KLEIN_KV
+    return ReferringPrompt(found.features, found.cut_tokens, notes=found.notes, apart=apart)
 
 
 def encode_prompt(encoder: TextEncoder, prompt: str) -> EncodedPrompt:

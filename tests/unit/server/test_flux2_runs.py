@@ -287,7 +287,6 @@ def test_image_to_image(flux_server: LiveServer) -> None:
     ("params", "message"),
     [
         ({"variant": "dev"}, "mistral3, hidden_size 16"),
-        ({"variant": "klein-9b-kv"}, "not available in this release"),
         ({"model": "z.safetensors"}, "FLUX.2 is needed here"),
         ({"vae": "ae.safetensors"}, "a VAE for FLUX.2 is needed here"),
         ({"text_encoder": "qwen"}, "hidden size 64, the model needs 16"),

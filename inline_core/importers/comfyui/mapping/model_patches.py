@@ -152,7 +152,9 @@ ENTRIES: Final[Mapping[str, Entry]] = {
     "ModelAttentionBackend": passed_on(_SPEED),
     "QwenImage21Cache": passed_on(_SPEED),
     "WanAnimate2Cache": passed_on(_SPEED),
-    "FluxKVCache": passed_on(_SPEED),
+    "FluxKVCache": Direct(
+        "model/variant", {"model": "model"}, ("model",), set={"variant": "klein-9b-kv"}
+    ),
     "TorchCompileModel": passed_on(_SPEED),
     "EasyCache": passed_on("steps are not skipped on import; put model/step-cache there instead"),
     "LazyCache": passed_on("steps are not skipped on import; put model/step-cache there instead"),

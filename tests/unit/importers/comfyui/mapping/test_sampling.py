@@ -204,7 +204,7 @@ def test_patches_of_a_model(patch: Any, wanted: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["ModelAttentionBackend", "FluxKVCache", "EasyCache", "BlockSparseAttention"]
+    "kind", ["ModelAttentionBackend", "QwenImage21Cache", "EasyCache", "BlockSparseAttention"]
 )
 def test_what_only_changes_speed_is_left_out(kind: str) -> None:
     sampler = {**BASE["s"], "inputs": {**BASE["s"]["inputs"], "model": ["q", 0]}}
@@ -363,3 +363,12 @@ def test_controlnets(kind: str, more: dict[str, Any]) -> None:
     assert edges.get("vae") == ("v.vae" if more else None)
     assert ("mask" in edges) == ("mask" in more)
     assert (nodes["s"]["positive"], nodes["s"]["negative"]) == ("a.positive", "a.negative")
+
+
+def test_reference_images_held_apart() -> None:
+    nodes = graph(
+        k=step("FluxKVCache", model=["m", 0]),
+        s={**BASE["s"], "inputs": {**BASE["s"]["inputs"], "model": ["k", 0]}},
+    )
+    assert nodes["k"] == {"type": "model/variant", "model": "m.model", "variant": "klein-9b-kv"}
+    assert nodes["s"]["model"] == "k.model"
