@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import numpy as np
 
+from inline_core.families.bria_fibo2 import pictures as fibo_pictures
 from inline_core.families.flux1.references import SIZES as KONTEXT_SIZES
 from inline_core.graph.ports import PortKind
 from inline_core.media.values import Image, ImageBatch, Mask
@@ -121,6 +122,32 @@ def kontext_size(ctx: NodeContext, image: Image | ImageBatch) -> Image | ImageBa
         return fitted(pixels, size, "crop", "lanczos", (0, 0, 0, 255))
 
     return each(ctx, image, change)
+
+
+@node(
+    "image/fibo-size",
+    title="Resize for Bria FIBO 2",
+    category="Image",
+    icon="image",
+    outputs=[
+        Port(PortKind.IMAGE),
+        Port(PortKind.IMAGE, "Seen by the text encoder", id="seen"),
+    ],
+    output_kind="image",
+)
+def fibo_size(
+    image: Image | ImageBatch, *, width: Side = 0, height: Side = 0
+) -> tuple[Image, Image]:
+    """Give a picture at the size that Bria FIBO 2 edits it at, and as its text encoder sees it.
+
+    A width and height of 0 stand for the size of these proportions that it was trained at.  The
+    middle is cropped to the proportions (Lanczos); of a batch the first picture is taken.
+    """
+    first = pictures_of(image)[0]
+    ratio = first.width / first.height
+    size = (width, height) if width and height else fibo_pictures.trained_size(ratio)
+    fitting = fibo_pictures.covering(first, size)
+    return fitting, fibo_pictures.seen(fitting)
 
 
 @node(

@@ -35,6 +35,8 @@ def shrunk(graph: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_any_size(node: dict[str, Any]) -> dict[str, Any]:
     """A node that makes pictures of about a megapixel gives small ones instead."""
+    if node["type"] == "image/fibo-size":
+        return {**node, "params": {"width": SIDE, "height": SIDE}}
     if node["type"] != "image/kontext-size":
         return node
     return {**node, "type": "image/resize", "params": {"width": SIDE, "height": SIDE}}

@@ -24,6 +24,7 @@ from inline_core.importers.comfyui.converting import NamedFile
 from tests import original_layouts, tiny, tiny_flux2
 from tests.tiny_families import (
     ace_step,
+    bria_fibo2,
     chroma,
     ernie_image,
     flux1,
@@ -130,6 +131,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
         {r"ideogram4_uncond": "unconditional.safetensors", r"ideogram4": "ideogram.safetensors"},
         {r"flux2": "flux2-vae.safetensors"},
         {r"qwen3vl|gemma": "qwen3vl.safetensors"},
+    ),
+    "bria-fibo-2": Family(
+        bria_fibo2.save_models,
+        {r"fibo2": "fibo2.safetensors"},
+        {r"flux2": "flux2-vae.safetensors"},
+        {r"qwen3vl": "qwen3vl-4b"},
     ),
     "ernie-image": Family(
         ernie_image.save_models,

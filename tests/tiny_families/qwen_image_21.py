@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -96,14 +97,17 @@ def save_models(folder: Path) -> None:
     tiny.settle(folder)
 
 
+_PIXELS: Final = MappingProxyType({"shortest_edge": 32 * 32, "longest_edge": 16777216})
+
+
 class Processor:
     """What Qwen3VLProcessor does with texts and pictures; its own wants torchvision."""
 
-    def __init__(self, words: Qwen2Tokenizer) -> None:
+    def __init__(self, words: Qwen2Tokenizer, pixels: Mapping[str, int] = _PIXELS) -> None:
         self.tokenizer = words
         half = [0.5, 0.5, 0.5]
         self._pictures = Qwen2VLImageProcessorPil(
-            size={"shortest_edge": 32 * 32, "longest_edge": 16777216},
+            size=dict(pixels),
             patch_size=16,
             image_mean=half,
             image_std=half,

@@ -86,7 +86,7 @@ QWEN_IMAGE_2_1: Final = ModelFamily(
     looks_at_references=True,
     reads_pictures=True,
     modules=MappingProxyType({(Role.VAE, _VAE): "inline_core.families.qwen_image_21.vae"}),
-    readers=MappingProxyType({"qwen3-vl": "inline_core.families.qwen_image_21.vision_language"}),
+    readers=MappingProxyType({"qwen3-vl": "inline_core.families.text_encoders.qwen3_vl_pictures"}),
     offers=(
         Offer("qwen/qwen-image-2.1", "Qwen-Image 2.1", takes=("image", "mask")),
         Offer(

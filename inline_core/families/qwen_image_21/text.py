@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import torch
-from transformers import Qwen2VLImageProcessorPil
 
 from inline_core.errors import InvalidParam
 from inline_core.families.encoded_prompt import EncodedPrompt
 from inline_core.families.qwen_image_21.pictures import MULTIPLE
-from inline_core.families.qwen_image_21.vision_language import PAD
+from inline_core.families.text_encoders.qwen3_vl_pictures import PAD, with_pictures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +28,6 @@ PREFIX: Final = "<|im_start|>system\nComprehend and analyze the provided prompt.
 USER: Final = "<|im_start|>user\n"
 SUFFIX: Final = "<|im_end|>\n<|im_start|>assistant\n"
 PICTURE: Final = f"<image{{}}><|vision_start|>{PAD}<|vision_end|>"
-_HALF: Final = [0.5, 0.5, 0.5]
 _RGBA: Final = 4
 # Pictures come at the size they are looked at.
 _PIXELS: Final = {"shortest_edge": MULTIPLE**2, "longest_edge": 1 << 30}
@@ -83,15 +81,10 @@ def _check_sizes(pictures: Sequence[Image]) -> None:
 
 def _states_of(encoder: TextEncoder, text: str, pictures: Sequence[Image]) -> tuple[Tensor, Tensor]:
     """States (tokens, width) of the last layer before its norm, and which are of pictures."""
-    ids = list(encoder.tokenizer(text).input_ids)
-    pad = encoder.model.config.image_token_id
-    inputs: dict[str, Any] = {}
-    if pictures:
-        inputs, counts = _looked_at(encoder, pictures)
-        left = iter(counts)
-        ids = [one for token in ids for one in ([pad] * next(left) if token == pad else [token])]
+    shown = [_over_white(image.pixels) for image in pictures]
+    ids, inputs = with_pictures(encoder, encoder.tokenizer(text).input_ids, shown, _PIXELS)
     tokens = torch.tensor([ids], device=encoder.device)  # (1, tokens)
-    slots = tokens == pad  # (1, tokens)
+    slots = tokens == encoder.model.config.image_token_id  # (1, tokens)
     if pictures:
         inputs["mm_token_type_ids"] = slots.int()
     # The transformer was trained on what comes before the norm.
@@ -106,26 +99,6 @@ def _states_of(encoder: TextEncoder, text: str, pictures: Sequence[Image]) -> tu
     # What is kept from an earlier picture would shift the next prompt.
     encoder.model.rope_deltas = None
     return output.last_hidden_state[0], slots[0] if pictures else torch.zeros_like(slots[0])
-
-
-def _looked_at(encoder: TextEncoder, pictures: Sequence[Image]) -> tuple[dict[str, Any], list[int]]:
-    """Inputs of the vision tower, and how many tokens each picture is."""
-    vision = encoder.model.config.vision_config
-    processor = Qwen2VLImageProcessorPil(
-        size=_PIXELS,
-        patch_size=vision.patch_size,
-        temporal_patch_size=vision.temporal_patch_size,
-        merge_size=vision.spatial_merge_size,
-        image_mean=_HALF,
-        image_std=_HALF,
-    )
-    shown = processor(images=[_over_white(image.pixels) for image in pictures], return_tensors="pt")
-    grids = shown["image_grid_thw"]  # (pictures, 3)
-    inputs = {
-        "pixel_values": shown["pixel_values"].to(encoder.device, encoder.model.dtype),
-        "image_grid_thw": grids.to(encoder.device),
-    }
-    return inputs, (grids.prod(-1) // vision.spatial_merge_size**2).tolist()
 
 
 def _over_white(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
