@@ -14,6 +14,7 @@ from inline_core.importers.comfyui.mapping.video_latents import as_wire
 # Qwen-Image 2.1 looks at pictures whose sides are multiples of this, about as large as this square.
 _QWEN_MULTIPLE: Final = 32
 _QWEN_SIDE: Final = 1024
+_FIBO_SIDE: Final = Constant(1024)
 
 
 def qwen_21(step: Step) -> Outputs:
@@ -72,6 +73,50 @@ def _qwen_sized(step: Step, image: Value, side: int, suffix: str) -> Wire:
     return as_wire(step.add("image/resize", inputs, suffix=suffix).out("image"))
 
 
+def fibo_2(step: Step) -> Outputs:
+    """TextEncodeFibo2: both prompts, the pictures that are edited, and a latent of their size.
+
+    As in BriaFibo2Pipeline, only the positive prompt has the pictures.  No table says what the node
+    has; its inputs are those of the official templates.
+    """
+    clip, batch = step.needed("clip"), step.value("batch_size") or Constant(1)
+    images = [value for _, value in step.grown("images")]
+    sides = {name: step.value(name) or Constant(0) for name in ("width", "height")}
+    negative = encoded(step, step.value("negative_prompt") or Constant(""), clip, "negative_prompt")
+    if not images:
+        size = {name: _side_or(value, _FIBO_SIDE) for name, value in sides.items()}
+        empty = step.add("latent/empty", {**size, "batch": batch}, suffix="latent")
+        return [_words(step, "prompt"), negative, empty.out("latent")]
+    vae = step.value("vae")
+    if vae is None:
+        message = "its VAE is not connected, and pictures cannot be edited without it here"
+        raise Unsupported(message)
+    asked = sides if len(images) == 1 else {}  # of several, each has its own size
+    shown = [
+        step.add("image/fibo-size", {"image": image, **asked}, suffix=f"shown-{n}")
+        for n, image in enumerate(images, 1)
+    ]
+    inputs = {
+        "text_encoder": clip,
+        "prompt": step.value("prompt") or Constant(""),
+        "images": [one.out("seen") for one in shown],
+    }
+    wire = as_wire(step.add("encode/text-with-images", inputs, suffix="prompt").out("conditioning"))
+    for number, one in enumerate(shown, 1):
+        given = {"vae": vae, "image": one.out("image")}
+        latent = step.add("vae/encode", given, suffix=f"latent-{number}").out("latent")
+        wire = referring(step, wire, latent, f"reference-{number}")
+    measured = step.add("image/size", {"image": shown[0].out("image")}, suffix="size")
+    size = {name: _side_or(value, measured.out(name)) for name, value in sides.items()}
+    empty = step.add("latent/empty", {**size, "batch": batch}, suffix="latent")
+    return [wire, negative, empty.out("latent")]
+
+
+def _side_or(given: Value, usual: Value) -> Value:
+    """A side, or the usual one where it is 0."""
+    return usual if isinstance(given, Constant) and not given.value else given
+
+
 def dual_model_guider(step: Step) -> Outputs:
     """DualModelGuider: guidance leads away from what another model estimates."""
     model, other = step.needed("model"), step.value("model_negative")
@@ -89,6 +134,7 @@ def dual_model_guider(step: Step) -> Outputs:
 
 ENTRIES: Final[Mapping[str, Entry]] = {
     "TextEncodeQwenImage21": qwen_21,
+    "TextEncodeFibo2": fibo_2,
     "DualModelGuider": dual_model_guider,
     "Ideogram4Scheduler": Direct(
         "sigmas/ideogram4",

@@ -112,3 +112,41 @@ def test_one_model_guides_itself() -> None:
     nodes = nodes_of(converted(ideogram()))
     assert nodes["k"]["model"] == "m.model"
     assert "negative" not in nodes["k"]
+
+
+def fibo(**inputs: Any) -> dict[str, Any]:
+    """A prompt of Bria FIBO 2 with two pictures at hand."""
+    prompt = qwen()
+    values = {"prompt": "red", "negative_prompt": "", "width": 0, "height": 0, "batch_size": 1}
+    prompt["e"] = step("TextEncodeFibo2", **{**values, "clip": ["c", 0], **inputs})
+    return prompt
+
+
+def test_fibo_2_makes_a_picture_of_its_own_size() -> None:
+    nodes = nodes_of(converted(fibo(height=512, batch_size=2)))
+    wanted = {"type": "latent/empty", "width": 1024, "height": 512, "batch": 2}
+    assert nodes["e/latent"] == wanted
+    assert nodes["k"]["positive"] == "e/prompt.conditioning"
+
+
+def test_fibo_2_edits_pictures_at_the_sizes_it_was_trained_at() -> None:
+    images = {"images__image_1": ["i", 0], "images__image_2": ["j", 0]}
+    nodes = nodes_of(converted(fibo(vae=["v", 0], **images)))
+    assert nodes["e/shown-2"] == {"type": "image/fibo-size", "image": "j/parts.image"}
+    assert nodes["e/prompt"]["images"] == ["e/shown-1.seen", "e/shown-2.seen"]
+    assert nodes["e/latent-2"]["image"] == "e/shown-2.image"
+    assert nodes["e/latent"]["width"] == "e/size.width"
+    assert "images" not in nodes["e/negative_prompt"]
+    assert nodes["k"]["positive"] == "e/reference-2.conditioning"
+
+
+def test_fibo_2_edits_one_picture_at_the_size_that_is_asked_for() -> None:
+    result = converted(fibo(vae=["v", 0], width=256, height=512, images__image_1=["i", 0]))
+    nodes = nodes_of(result)
+    assert (nodes["e/shown-1"]["width"], nodes["e/shown-1"]["height"]) == (256, 512)
+    assert (nodes["e/latent"]["width"], nodes["e/latent"]["height"]) == (256, 512)
+
+
+def test_fibo_2_edits_nothing_without_a_vae() -> None:
+    report = report_of(converted(fibo(images__image_1=["i", 0]), valid=False), "e")
+    assert "VAE is not connected" in report.reason
