@@ -113,6 +113,13 @@ DIFFUSION_MODELS: Final = {
         {"use_additional_t_cond": True, "use_layer3d_rope": True},
     ),
     "qwen-image-2.1": Model("QwenImage21Transformer2DModel", "qwen-image-2.1"),
+    "ideogram-4": Model("Ideogram4Transformer2DModel", "ideogram-4"),
+    "longcat-image": Model("LongCatImageTransformer2DModel", "longcat-image"),
+    "ernie-image": Model("ErnieImageTransformer2DModel", "ernie-image"),
+    "ernie-image-same-width": Model(
+        "ErnieImageTransformer2DModel", "ernie-image", "", {"text_in_dim": 3072}
+    ),
+    "bria-fibo-2": Model("BriaFibo2Transformer2DModel", "bria-fibo-2"),
     "wan-t2v-14b": Model("WanTransformer3DModel", "wan", "t2v-14b"),
     "wan-t2v-1.3b": Model("WanTransformer3DModel", "wan", "t2v-1.3b", _WAN_SMALL),
     "wan-i2v-14b": Model("WanTransformer3DModel", "wan", "i2v-14b", _I2V),
