@@ -37,7 +37,7 @@ class Encoder:
     def pixels(self, vae: ComponentRef, pixels: NDArray[Any], ctx: NodeContext) -> Latent:
         """Turn (height, width, 3) or frames (n, height, width, 3) into latents.
 
-        uint8, or float32 in 0..1.
+        uint8, or float32 in 0..1.  An alpha counts for VAEs that know one, and is left out else.
         Raises: InvalidParam for a size that is no multiple of the VAE's factor,
         ModelFileInvalid/Missing, OutOfMemory.
         """
@@ -76,7 +76,7 @@ class Encoder:
         self._ready()
         space = self._space(vae)
         cut = [_cut(image, space.factor) for image in images]
-        sizes = dict.fromkeys(picture.shape for picture in cut)
+        sizes = dict.fromkeys(picture.shape[:2] for picture in cut)
         if len(sizes) > 1:
             shown = ", ".join(f"{shape[1]}x{shape[0]}" for shape in sizes)
             message = f"the pictures have different sizes ({shown}): bring them to one before"
@@ -85,7 +85,8 @@ class Encoder:
             return self.pixels(vae, cut[0], ctx)
         if space.frame_factor:
             count = (len(cut) - 1) // space.frame_factor * space.frame_factor + 1
-            return self.pixels(vae, np.stack(cut[:count]), ctx)  # (frames, height, width, 3)
+            frames = np.stack([picture[..., :_PICTURE] for picture in cut[:count]])
+            return self.pixels(vae, frames, ctx)
         latents = [self.pixels(vae, picture, ctx) for picture in cut]
         joined = self.on_latents("joined", ctx, [latent.samples for latent in latents])
         size = joined.numel() * _BYTES
@@ -108,7 +109,7 @@ class Encoder:
 
 
 def _cut(image: Image, factor: int) -> NDArray[np.uint8]:
-    """The pixels (height, width, 3) around the middle whose sides are multiples of `factor`.
+    """The pixels (height, width, 3 or 4) around the middle, sides multiples of `factor`.
 
     Raises: InvalidParam for a picture that is smaller.
     """
@@ -119,5 +120,5 @@ def _cut(image: Image, factor: int) -> NDArray[np.uint8]:
         )
         raise InvalidParam(message, port="image")
     left, top = (image.width - width) // 2, (image.height - height) // 2
-    cut = image.pixels[top : top + height, left : left + width, :3]
+    cut = image.pixels[top : top + height, left : left + width]
     return np.ascontiguousarray(cut)

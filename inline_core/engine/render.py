@@ -162,7 +162,7 @@ class TorchRender:
 
     def encode_image(self, vae: ComponentRef, image: Image, ctx: NodeContext) -> Latent:
         """Turn a picture into latents; the size must fit.  Raises: as `Encoder.pixels`."""
-        return self._encoder.pixels(vae, image.pixels[:, :, :3], ctx)
+        return self._encoder.pixels(vae, image.pixels, ctx)
 
     def encode_pixels(self, vae: ComponentRef, pixels: NDArray[Any], ctx: NodeContext) -> Latent:
         """Turn pixels into latents.  Raises: as `Encoder.pixels`."""

@@ -145,7 +145,8 @@ class Autoencoders:
     ) -> EncodedPixels:
         """Latents of a picture (height, width, 3) or of frames (n, height, width, 3).
 
-        uint8, or float32 in 0..1; in tiles when it would not fit whole.
+        uint8, or float32 in 0..1; in tiles when it would not fit whole.  A fourth channel, alpha,
+        is for VAEs whose runtime `knows_alpha`.
         """
         height, width = pixels.shape[-3:-1]
         frames = pixels.shape[0] if pixels.ndim > _PICTURE else 1
@@ -153,6 +154,8 @@ class Autoencoders:
             # An encoder takes less than its decoder, so that one's figure is on the safe side.
             tiled = tiled or self._must_tile(vae, width, height, frames)
             scale = runtime.scale
+            if not getattr(runtime, "knows_alpha", False):
+                pixels = pixels[..., :_PICTURE]
             named = runtime if scale is not None else runtime.in_space(None)
             with runtime.interruption.asking(check):
                 samples = named.encode(pixels, tiled=tiled)

@@ -31,7 +31,9 @@ _CHANNELS = 4
 
 
 class PictureVae(ScaledVideoVae):
-    """The VAE without the axis of time.  Any of the device's threads."""
+    """The VAE without the axis of time, of pictures with alpha.  Any of the device's threads."""
+
+    knows_alpha = True
 
     def encode(self, pixels: NDArray[Any], *, tiled: bool = False) -> Tensor:
         """(H, W, 3 or 4), uint8 or float32 in 0..1 -> normalised (1, c, h, w).

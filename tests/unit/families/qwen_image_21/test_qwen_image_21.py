@@ -140,6 +140,23 @@ def test_pictures_have_alpha(models: Path) -> None:
     assert np.abs(pixels - wanted).max() <= 1.0
 
 
+def test_alpha_is_encoded_where_a_picture_has_it(models: Path) -> None:
+    bench = make_bench(models)
+    colours = np.asarray(noise_picture(3, (64, 32)))
+    alpha = np.zeros((32, 64, 1), np.uint8)
+    clear = Image(np.concatenate([colours, alpha], axis=-1))
+    found, opaque = encoded(bench, clear), encoded(bench, Image(colours))
+    assert bench.close()
+    assert (found.samples - opaque.samples).abs().max() > 0.01
+    values = torch.from_numpy(clear.pixels).permute(2, 0, 1).float() / 127.5 - 1
+    theirs = qwen_image_21.vae()
+    with torch.inference_mode():
+        raw = theirs.encode(values[None, :, None]).latent_dist.mode()  # (1, 64, 1, h, w)
+    mean = torch.tensor(theirs.config.latents_mean).view(1, -1, 1, 1)
+    deviation = torch.tensor(theirs.config.latents_std).view(1, -1, 1, 1)
+    assert torch.allclose(found.samples, (raw[:, :, 0] - mean) / deviation, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("size", "kept", "message"),
     [
