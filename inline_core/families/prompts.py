@@ -95,6 +95,10 @@ class Prompts:
         adapters = self._adapters(runtime, reading)
         key = (reading.family.name, encoder, *prompt_key(conditioning), placement.key)
         key = (*key, adapters.adapters if adapters else ())
+        if Role.CLIP_VISION in reading.family.rules.parts:
+            # Of models of one family only some are told of a picture by CLIP: their sizes say so.
+            sizes = self._leasing.opened.open(reading.model).identity.geometry
+            key = (*key, tuple(sorted(sizes.items())))
         if "embedding:" in conditioning.prompt:
             key = (*key, self._catalog.version())  # of files that the prompt names
         encoded = self._cache.get(key)

@@ -58,7 +58,7 @@ def vace(
     Raises: InvalidParam, ModelFileInvalid.
     """
     size = (latent.width, latent.height)
-    frames = [_sized(one, size) for one in (video or ())[: latent.frames]]
+    frames = [sized(one, size) for one in (video or ())[: latent.frames]]
     if video and len(video) > latent.frames:
         ctx.warn(f"Only the first {latent.frames} of {len(video)} frames of the video are used.")
     grey = np.full((latent.height, latent.width, RGB), 0.5, np.float32)
@@ -72,13 +72,15 @@ def vace(
         message = f"the VAE {vae.name} is none of Wan"
         raise InvalidParam(message, port="vae")
     pictures = [] if image is None else [image] if isinstance(image, Image) else [image.images[0]]
-    still = [ctx.render.encode_pixels(vae, _sized(one, size), ctx).samples for one in pictures]
+    still = [ctx.render.encode_pixels(vae, sized(one, size), ctx).samples for one in pictures]
     before = still[0] if still else None
     control = ctx.render.on_latents(
         "vace_control", ctx, without.samples, within.samples, before, hard
     )
     longer = replace(latent, frames=latent.frames + len(still) * _FRAMES)
-    held = replace(without, samples=control, frames=longer.frames, strength=strength)
+    held = replace(
+        without, samples=control, frames=longer.frames, strength=strength, purpose="vace"
+    )
     return (
         replace(positive, references=(held,)),
         replace(negative, references=(held,)),
@@ -87,7 +89,7 @@ def vace(
     )
 
 
-def _sized(image: Image, size: tuple[int, int]) -> NDArray[np.float32]:
+def sized(image: Image, size: tuple[int, int]) -> NDArray[np.float32]:
     """A picture cut to the size of the video, (height, width, 3) in 0..1."""
     pixels = fitted(image.pixels[..., :RGB], size, "crop", "bilinear", (0, 0, 0, 255))
     return pixels[..., :RGB].astype(np.float32) / 255.0

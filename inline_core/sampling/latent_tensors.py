@@ -83,6 +83,11 @@ def vace_control(
     return torch.cat([both, small], dim=1)  # (1, 96, t, h, w)
 
 
+def of_numbers(values: NDArray[np.float32]) -> Tensor:
+    """Numbers that stand beside latents, as a tensor of the same shape."""
+    return torch.from_numpy(values).clone()  # as given
+
+
 def put_together(parts: Sequence[Tensor], axis: int) -> Tensor:
     """All one after another along an axis."""
     return torch.cat(list(parts), dim=axis)  # (batch, channels, ...)

@@ -115,7 +115,10 @@ class Latent:
     architecture, and the model that samples them knows.  `fps` is 0 where time does not count.
     `mask` is None or uint8 (height, width) in pixels of any size: where it is 255 the sampler makes
     the picture anew, where it is 0 it keeps `samples`, in between it does a part.
-    `strength` (0..1) is how far a given frame is held to, where it is a reference.
+    `strength` (0..1) is how far a given frame is held to, where it is a reference; `purpose` is
+    what it is there for, where a family has several: `control` (a video to go by), `subject` (a
+    picture of what is to be seen), `camera` (rows of `sampling.camera_paths`, no latents) or `vace`
+    (all that this is shown).
     `provenance` says what made each picture; `warnings` are carried into the take.
     """
 
@@ -131,3 +134,4 @@ class Latent:
     fps: float = 0.0
     normalised: bool = True
     strength: float = 1.0
+    purpose: str = ""

@@ -26,6 +26,7 @@ from transformers import (
     UMT5EncoderModel,
 )
 
+from inline_core.families.wan.fun import WanFunTransformer3DModel
 from tests import original_layouts, tiny
 from tests.tiny_families import FamilyRun, krea2
 
@@ -46,6 +47,26 @@ I2V_22: Final[Mapping[str, Any]] = {**TRANSFORMER, "in_channels": 36}
 I2V: Final[Mapping[str, Any]] = {**I2V_22, "image_dim": SEEN, "added_kv_proj_dim": 32}
 VACE: Final[Mapping[str, Any]] = {**TRANSFORMER, "vace_layers": [0], "vace_in_channels": 96}
 TI2V: Final[Mapping[str, Any]] = {**TRANSFORMER, "in_channels": 48, "out_channels": 48}
+_TOLD: Final = {"image_dim": SEEN, "added_kv_proj_dim": 32}
+CONTROL: Final[Mapping[str, Any]] = {**TRANSFORMER, **_TOLD, "in_channels": 48}
+CONTROL_11: Final[Mapping[str, Any]] = {**CONTROL, "ref_channels": 16}
+CONTROL_22: Final[Mapping[str, Any]] = {**TRANSFORMER, "in_channels": 52, "ref_channels": 16}
+CONTROL_5B: Final[Mapping[str, Any]] = {**TI2V, "in_channels": 148, "ref_channels": 48}
+CAMERA: Final[Mapping[str, Any]] = {
+    **TRANSFORMER,
+    **_TOLD,
+    "in_channels": 32,
+    "camera_channels": 24,
+}
+CAMERA_22: Final[Mapping[str, Any]] = {**I2V_22, "camera_channels": 24}
+FUN: Final[Mapping[str, Mapping[str, Any]]] = {
+    "wan-fun-control": CONTROL,
+    "wan-fun-control11": CONTROL_11,
+    "wan-fun-control22": CONTROL_22,
+    "wan-fun-control5b": CONTROL_5B,
+    "wan-fun-camera": CAMERA,
+    "wan-fun-camera22": CAMERA_22,
+}
 VAE_22: Final[Mapping[str, Any]] = {
     "base_dim": 8,
     "decoder_base_dim": 8,
@@ -78,6 +99,8 @@ def transformer(config: Mapping[str, Any] = TRANSFORMER, seed: int = 50) -> WanT
     """A transformer with weights big enough to move the video."""
     torch.manual_seed(seed)
     kind = WanVACETransformer3DModel if "vace_layers" in config else WanTransformer3DModel
+    if config.keys() & {"ref_channels", "camera_channels"}:
+        kind = WanFunTransformer3DModel
     model = kind(**config)
     tiny.randomise(model, 0.005 * seed)
     return model.eval()

@@ -11,6 +11,8 @@ from inline_core.errors import ModelFileInvalid
 from inline_core.families import transformer
 from inline_core.families.wan.denoise import WanDenoiser
 from inline_core.families.wan.family import RULES
+from inline_core.families.wan.fun import WanFunTransformer3DModel
+from inline_core.families.wan.fun_jobs import is_fun
 from inline_core.families.wan.keys import TABLE
 from inline_core.families.wan.text import encode, with_references
 from inline_core.loading.adapters import AdaptedModel
@@ -31,6 +33,8 @@ def load_denoiser(plan: LoadPlan) -> WanDenoiser:
     """
     known = {kind.__name__: kind for kind in (WanTransformer3DModel, WanVACETransformer3DModel)}
     kind = known.get(plan.identity.class_name)
+    if is_fun(plan.identity.config):
+        kind = WanFunTransformer3DModel
     if kind is None:
         message = f"{plan.label} is {plan.identity.label}, which cannot be run here yet"
         raise ModelFileInvalid(message)

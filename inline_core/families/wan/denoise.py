@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from inline_core.families.wan.text import WanPrompt
 
 _TIMES: Final = 1000.0
+_PLACES: Final = 257  # of CLIP's ViT-H: what it sees of nothing is zeros
+_BOTH: Final = 2
 
 
 class WanDenoiser(NetworkDenoiser):
@@ -24,8 +26,13 @@ class WanDenoiser(NetworkDenoiser):
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         config = model.config
-        # Models from a picture get its latents beside the noise; the 5B model in place of it.
-        self._beside = config.in_channels > config.out_channels
+        # Beside the noise: latents of given frames, before them marks of which frames these are,
+        # and for Fun those of a video to go by before both.  The 5B model has frames in its place.
+        channels = config.out_channels
+        self._beside, self._marks = divmod(config.in_channels - channels, channels)
+        self._sees = config.image_dim
+        self._refers = bool(getattr(config, "ref_channels", 0))
+        self._moves = bool(getattr(config, "camera_channels", 0))
         # VACE: blocks that look at a controlling video, each beside one of the others.
         self._hints = len(getattr(config, "vace_layers", None) or ())
 
@@ -45,16 +52,42 @@ class WanDenoiser(NetworkDenoiser):
         scale = sigmas.view(-1, 1, 1, 1, 1)
         frames = [prompt.frames for prompt in conditioning]
         if self._beside:
-            marks = _stacked([prompt.marks for prompt in conditioning])  # (rows, 4, t, h, w)
-            given = _stacked(frames)  # (rows, c, t, h, w)
-            velocity = self._run(
-                torch.cat([latents, marks, given], 1), sigmas * _TIMES, conditioning
-            )
+            rows = [self._given(*row) for row in zip(conditioning, latents, strict=True)]
+            inputs = torch.cat([latents, torch.stack(rows)], 1)  # (rows, in_channels, t, h, w)
+            parts = self._parts_of_fun(latents, conditioning)
+            velocity = self._run(inputs, sigmas * _TIMES, conditioning, **parts)
             return latents - scale * velocity
         if all(one is None for one in frames):
             velocity = self._run(latents, sigmas * _TIMES, conditioning)
             return latents - scale * velocity
         return self._in_place(latents, sigmas, conditioning)
+
+    def _given(self, prompt: WanPrompt, noise: Tensor) -> Tensor:
+        """What stands beside the noise (c, t, h, w) of a row; zeros for what it is not given."""
+        nothing = torch.zeros_like(noise)  # (c, t, h, w)
+        parts = [nothing if prompt.control is None else prompt.control] * (self._beside == _BOTH)
+        if self._marks:
+            parts.append(nothing[: self._marks] if prompt.marks is None else prompt.marks)
+        parts.append(nothing if prompt.frames is None else prompt.frames)
+        return torch.cat(parts)  # (in_channels - c, t, h, w)
+
+    def _parts_of_fun(
+        self, latents: Tensor, conditioning: Sequence[WanPrompt]
+    ) -> dict[str, Tensor]:
+        """What only Fun takes: a reference picture (zeros for none), where the camera is."""
+        parts: dict[str, Tensor] = {}
+        if self._refers:
+            nothing = torch.zeros_like(latents[0, :, 0])  # (c, h, w)
+            shown = [nothing if one.subject is None else one.subject for one in conditioning]
+            parts["subject"] = torch.stack(shown).to(self._dtype)  # (rows, c, h, w)
+        if self._moves:
+            parts["cameras"] = _stacked([one.cameras for one in conditioning])  # (rows, frames, 16)
+        return parts
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        found: torch.dtype = self._model.patch_embedding.weight.dtype
+        return found
 
     def _controlled(
         self, latents: Tensor, sigmas: Tensor, conditioning: Sequence[WanPrompt]
@@ -62,12 +95,10 @@ class WanDenoiser(NetworkDenoiser):
         """VACE: as from text, with what it is shown; rows of one strength share a pass."""
         made = torch.empty_like(latents)  # (rows, c, t, h, w)
         for strength in dict.fromkeys(prompt.control_strength for prompt in conditioning):
-            rows = [
-                row for row, one in enumerate(conditioning) if one.control_strength == strength
-            ]
+            rows = [row for row, one in enumerate(conditioning) if one.control_strength == strength]
             prompts = [conditioning[row] for row in rows]
             control = _stacked([prompt.control for prompt in prompts])  # (rows, 96, t, h, w)
-            dtype = self._model.patch_embedding.weight.dtype
+            dtype = self._dtype
             velocity = self._run(
                 latents[rows],
                 sigmas[rows] * _TIMES,
@@ -94,8 +125,11 @@ class WanDenoiser(NetworkDenoiser):
     def _run(
         self, inputs: Tensor, times: Tensor, conditioning: Sequence[WanPrompt], **more: Any
     ) -> Tensor:
-        dtype = self._model.patch_embedding.weight.dtype
+        dtype = self._dtype
         seen = [prompt.seen for prompt in conditioning]
+        if self._sees:
+            nothing = inputs.new_zeros((_PLACES, self._sees))  # (places, width)
+            seen = [nothing if one is None else one for one in seen]
         output: Tensor = self._model(
             hidden_states=inputs.to(dtype),
             timestep=times,

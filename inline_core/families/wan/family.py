@@ -10,6 +10,7 @@ from inline_core.devices.budget import Workload
 from inline_core.errors import InvalidParam
 from inline_core.families.autoencoders.wan_spaces import WAN_21, WAN_22
 from inline_core.families.published import split_file, tokenizer, weights
+from inline_core.families.wan.fun_jobs import KINDS, VACE, check_fun, check_others
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules, Requirement
 from inline_core.sampling.family import LatentSpace, ModelFamily, PassSize, ScheduleFor
@@ -21,9 +22,7 @@ from inline_core.sampling.sigmas.tables import FlowTable
 _REPO_21: Final = "Comfy-Org/Wan_2.1_ComfyUI_repackaged"
 _REPO_22: Final = "Comfy-Org/Wan_2.2_ComfyUI_Repackaged"
 # Models with parts that none of these nodes feed.
-_OTHERS: Final = ("animate", "s2v", "humo", "camera", "control")
-VACE_CHANNELS: Final = 96
-"""Of what VACE looks at: latents without and with the masked part, and the mask's 8 x 8 pixels."""
+_OTHERS: Final = ("animate", "s2v", "humo")
 
 
 def _defaults(size: tuple[int, int], frames: int, steps: int, guidance: float) -> Mapping[str, Any]:
@@ -111,6 +110,8 @@ def _workload(space: LatentSpace, size: PassSize) -> Workload:
     """Tokens are patches of 1 x 2 x 2 latents; the text is looked at, not a part of them."""
     _, frames, height, width = space.shape(size.width, size.height, size.frames)
     geometry = size.geometry
+    if geometry.get("ref_channels"):
+        frames += 1  # of a reference picture
     return video_workload(
         tokens=frames * (height // 2) * (width // 2) * size.members,
         width=geometry["num_attention_heads"] * geometry["attention_head_dim"],
@@ -127,9 +128,13 @@ def check(job: SampleJob, geometry: Mapping[str, int]) -> None:
     if kind in _OTHERS:
         message = f"{job.model.name} is Wan {kind}, which cannot be run here yet"
         raise InvalidParam(message, param="model")
-    if kind == "vace":
+    if kind in KINDS:
+        check_fun(job, geometry)
+        return
+    if kind == VACE:
         _check_vace(job)
         return
+    check_others(job)
     needs_frames = geometry["in_channels"] > geometry["out_channels"]
     shown = bool(job.positive.references)
     if needs_frames and not shown:
@@ -143,7 +148,7 @@ def check(job: SampleJob, geometry: Mapping[str, int]) -> None:
 def _check_vace(job: SampleJob) -> None:
     """Raise InvalidParam unless a VACE model is shown what it shall go by, in the video's size."""
     latent, shown = job.latent, job.positive.references
-    if len(shown) != 1 or shown[0].samples.shape[1] != VACE_CHANNELS:
+    if [one.purpose for one in shown] != [VACE]:
         message = (
             f"{job.model.name} is Wan VACE: wire its video, mask or picture through VACE "
             "Conditioning"

@@ -14,7 +14,7 @@ from torch.nn import functional
 from inline_core.errors import InvalidParam
 from inline_core.families.encoded_prompt import EncodedPrompt
 from inline_core.families.text_encoders.t5 import t5_tokens
-from inline_core.families.wan.family import VACE_CHANNELS
+from inline_core.families.wan.fun_jobs import CAMERA, CONTROL, SUBJECT, VACE, goes_blind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +36,9 @@ class WanPrompt(EncodedPrompt):
     `seen` (places, width) is what CLIP sees of them; `frames` (channels, t, h, w) are their
     latents, `given` (t, h, w) is 1 where a latent frame is given and `marks` (4, t, h, w) says so
     frame by frame.  `control` (96, t, h, w) is what VACE looks at, which counts with
-    `control_strength`.
+    `control_strength`; for Fun it is the latents (channels, t, h, w) of a video to go by.
+    `subject` (channels, h, w) is the latent of a reference picture, `cameras` (frames, 16) is where
+    the camera is (see `sampling.camera_paths`).
     """
 
     seen: Tensor | None = None
@@ -45,6 +47,8 @@ class WanPrompt(EncodedPrompt):
     marks: Tensor | None = None
     control: Tensor | None = None
     control_strength: float = 1.0
+    subject: Tensor | None = None
+    cameras: Tensor | None = None
 
     def _parts(self) -> list[Tensor]:
         return [self.features] if self.seen is None else [self.features, self.seen]
@@ -62,7 +66,7 @@ def encode(encoders: Encoders, conditioning: Conditioning) -> WanPrompt:
         words = tokens[:, : max(int(mask.sum()), 1)]  # (1, tokens)
         output = encoder.model(input_ids=words, attention_mask=torch.ones_like(words))
         features = output[0][0]  # (tokens, width)
-    if not encoders.sizes.get(_TOLD):
+    if not encoders.sizes.get(_TOLD) or (not conditioning.pictures and goes_blind(encoders.sizes)):
         return WanPrompt(features, cut)
     if not conditioning.pictures:
         message = "this model makes videos from a picture: wire its first frame"
@@ -73,6 +77,31 @@ def encode(encoders: Encoders, conditioning: Conditioning) -> WanPrompt:
 
 
 def with_references(prompt: WanPrompt, references: Sequence[Latent]) -> WanPrompt:
+    """The prompt with what each latent is there for; without a purpose it is frames of the video.
+
+    Raises: InvalidParam for what is no frames of one video.
+    """
+    told = {latent.purpose: latent.samples[0] for latent in references if latent.purpose}
+    if VACE in told:
+        strength = references[0].strength
+        return replace(prompt, control=told[VACE], control_strength=strength)
+    if CONTROL in told:
+        prompt = replace(prompt, control=_whole(told[CONTROL], references[0].frames))
+    if SUBJECT in told:
+        prompt = replace(prompt, subject=told[SUBJECT][:, 0])
+    if CAMERA in told:
+        prompt = replace(prompt, cameras=told[CAMERA])
+    frames = [latent for latent in references if not latent.purpose]
+    return _with_frames(prompt, frames) if frames else prompt
+
+
+def _whole(samples: Tensor, frames: int) -> Tensor:
+    """Latents (channels, t, h, w) of a whole video, with zeros where it was too short."""
+    missing = (frames - 1) // _TIME_FACTOR + 1 - samples.shape[1]
+    return functional.pad(samples, (0, 0, 0, 0, 0, max(missing, 0)))  # (channels, t, h, w)
+
+
+def _with_frames(prompt: WanPrompt, references: Sequence[Latent]) -> WanPrompt:
     """The prompt with the frames that are given: one latent of a whole video.
 
     Its mask (frames, 1, 1) is 0 for frames that are given, 255 for those to be made.
@@ -80,14 +109,10 @@ def with_references(prompt: WanPrompt, references: Sequence[Latent]) -> WanPromp
     """
     latent = references[0]
     samples = latent.samples[0]  # (channels, t, h, w)
-    if samples.shape[0] == VACE_CHANNELS and len(references) == 1:
-        return replace(prompt, control=samples, control_strength=latent.strength)
     if latent.strength != 1.0:
         message = "Wan holds given frames fully: leave their strength at 1"
         raise InvalidParam(message, port="positive")
-    missing = (latent.frames - 1) // _TIME_FACTOR + 1 - samples.shape[1]
-    if missing > 0:
-        samples = functional.pad(samples, (0, 0, 0, 0, 0, missing))
+    samples = _whole(samples, latent.frames)  # (channels, t, h, w)
     mask = latent.mask
     if len(references) > 1 or mask is None or mask.shape[0] != latent.frames:
         message = "Wan looks at given frames of one video: use the Frames Conditioning node"

@@ -70,7 +70,14 @@ from inline_core.loading.architectures.qwen_image import (
 from inline_core.loading.architectures.sd3 import SD3
 from inline_core.loading.architectures.stable_diffusion import CONTROLNETS, STABLE_DIFFUSION
 from inline_core.loading.architectures.t5 import BYT5, T5, UMT5
-from inline_core.loading.architectures.wan import WAN, WAN_5B, WAN_ANIMATE, WAN_OTHERS, WAN_VACE
+from inline_core.loading.architectures.wan import (
+    WAN,
+    WAN_5B,
+    WAN_ANIMATE,
+    WAN_FUN,
+    WAN_OTHERS,
+    WAN_VACE,
+)
 from inline_core.loading.architectures.wan_vae import (
     AUTOENCODER_QWEN_IMAGE_2_1,
     AUTOENCODER_WAN,
@@ -115,6 +122,7 @@ DIFFUSION_MODELS: Final = (
     WAN_VACE,
     WAN_ANIMATE,
     *WAN_OTHERS,
+    *WAN_FUN,
     WAN_5B,
     WAN,
     LTX_2_5,

@@ -1,4 +1,4 @@
-"""Wan 2.1 and 2.2: text and image to video, VACE, Animate."""
+"""Wan 2.1 and 2.2: text and image to video, VACE, Animate, Fun."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _CLASS: Final = "WanTransformer3DModel"
 _SMALL, _LARGE, _MIDDLE = 1536, 5120, 3072
 _IMAGE_CHANNELS: Final = 36  # latent 16 + first frame 16 + mask 4
 _LATENT_2_2: Final = 48  # of the Wan 2.2 VAE
+_RAYS: Final = 24  # channels of a camera: 6 of a ray, of 4 frames
 
 
 def _base(shapes: Shapes) -> Config:
@@ -66,6 +67,8 @@ def _variant(shapes: Shapes, config: Config) -> str:
     special = next((name for group, name in _SPECIAL.items() if group in shapes.groups), None)
     if special:
         kind = special
+    elif config["in_channels"] // config["out_channels"] > _WITH_FRAMES:
+        kind = "control"  # latents of a video to go by, beside those of frames
     elif config["out_channels"] == _LATENT_2_2:
         kind = "2.2-ti2v"
     elif config["in_channels"] == _IMAGE_CHANNELS:
@@ -73,10 +76,11 @@ def _variant(shapes: Shapes, config: Config) -> str:
     elif config["in_channels"] == config["out_channels"]:
         kind = "t2v"
     else:
-        kind = "control"
+        kind = "frames"
     return f"{kind}-{size}" if size else kind
 
 
+_WITH_FRAMES: Final = 2  # as many channels as latents: those, and those of given frames
 _SPECIAL: Final = {
     "vace_blocks": "vace",
     "face_adapter": "animate",
@@ -117,6 +121,19 @@ def _animate(shapes: Shapes) -> Config:
         "face_encoder_num_heads": local[0] // width,
         "inject_face_latents_blocks": config["num_layers"] // max(fusers, 1),
     }
+
+
+def _fun(shapes: Shapes) -> Config:
+    """Tokens of a reference picture, or the path of a camera."""
+    config = _base(shapes)
+    if shapes.has("ref_conv.weight"):
+        config["ref_channels"] = shapes.columns("ref_conv.weight")
+    if shapes.has("control_adapter.conv.weight"):
+        inputs = shapes.columns("control_adapter.conv.weight")
+        config["camera_channels"] = _RAYS
+        config["camera_side"] = math.isqrt(inputs // _RAYS)
+        config["camera_blocks"] = shapes.count("control_adapter.residual_blocks.")
+    return config
 
 
 def _layouts(original: tuple[str, ...], diffusers: tuple[str, ...]) -> Layouts:
@@ -160,7 +177,26 @@ WAN_OTHERS: Final = tuple(
     for group, name in (
         ("casual_audio_encoder", "Wan S2V"),
         ("audio_proj", "Wan HuMo"),
-        ("control_adapter", "Wan Fun Camera"),
+    )
+)
+# No class of diffusers has them; those of 5B are of another latent space.
+WAN_FUN: Final = tuple(
+    Architecture(
+        family,
+        f"{label} {name}",
+        Role.DIFFUSION_MODEL,
+        (("original", ("head.modulation", key)),),
+        config=_fun,
+        variant=_variant,
+        condition=condition,
+    )
+    for name, key in (
+        ("Fun Camera", "control_adapter.conv.weight"),
+        ("Fun Control", "ref_conv.weight"),
+    )
+    for family, label, condition in (
+        ("wan-5b", "Wan 2.2 5B", lambda shapes: _base(shapes)["out_channels"] == _LATENT_2_2),
+        ("wan", "Wan", lambda _: True),
     )
 )
 # Another VAE and another latent space: a family of its own.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from inline_core.importers.comfyui.mapping.conditioning import VisionOutput, encoded
 from inline_core.importers.comfyui.mapping.loaders import NamedFile
@@ -19,12 +19,13 @@ from inline_core.importers.comfyui.mapping.video_latents import (
     with_rate,
 )
 
-_WAN_FPS: Final = 16.0
+WAN_FPS: Final = 16.0
 _HUNYUAN_FPS: Final = 24.0
 _H3_RATIO: Final = 4
 
 
-def _empty_video(step: Step, fps: float) -> Wire:
+def empty_video(step: Step, fps: float) -> Wire:
+    """The latent of a video, of a node's own width, height, length and batch_size."""
     size = {
         "width": step.value("width"),
         "height": step.value("height"),
@@ -36,7 +37,7 @@ def _empty_video(step: Step, fps: float) -> Wire:
 
 
 def _image_to_video(step: Step, fps: float, ends: Mapping[str, Value | None], rest: str) -> Outputs:
-    latent = _empty_video(step, fps)
+    latent = empty_video(step, fps)
     positive, negative = step.needed("positive"), step.needed("negative")
     shown = {name: value for name, value in ends.items() if value is not None}
     if not shown:
@@ -49,7 +50,7 @@ def _image_to_video(step: Step, fps: float, ends: Mapping[str, Value | None], re
     return [*both, latent]
 
 
-def _check_vision(step: Step, name: str, image: Value | None) -> None:
+def check_vision(step: Step, name: str, image: Value | None) -> None:
     """CLIP is shown the frame itself here; say so where it was to be shown another picture."""
     seen = step.value(name)
     looked = seen.value if isinstance(seen, Constant) else None
@@ -63,25 +64,25 @@ def wan_image(step: Step) -> Outputs:
     if step.value("ref_pad_image") is not None:
         message = "its ref_pad_image is not available here"
         raise Unsupported(message)
-    _check_vision(step, "clip_vision_output", image)
-    return _image_to_video(step, _WAN_FPS, {"first": image}, "grey")
+    check_vision(step, "clip_vision_output", image)
+    return _image_to_video(step, WAN_FPS, {"first": image}, "grey")
 
 
 def wan_first_last(step: Step) -> Outputs:
     """WanFirstLastFrameToVideo."""
     ends = {"first": step.value("start_image"), "last": step.value("end_image")}
-    _check_vision(step, "clip_vision_start_image", ends["first"])
-    _check_vision(step, "clip_vision_end_image", ends["last"])
-    return _image_to_video(step, _WAN_FPS, ends, "grey")
+    check_vision(step, "clip_vision_start_image", ends["first"])
+    check_vision(step, "clip_vision_end_image", ends["last"])
+    return _image_to_video(step, WAN_FPS, ends, "grey")
 
 
 def wan_vace(step: Step) -> Outputs:
     """WanVaceToVideo."""
-    inputs = {
+    inputs: dict[str, Any] = {
         "positive": step.needed("positive"),
         "negative": step.needed("negative"),
         "vae": step.needed("vae"),
-        "latent": _empty_video(step, _WAN_FPS),
+        "latent": empty_video(step, WAN_FPS),
         "image": step.value("reference_image"),
         "mask": step.value("control_masks"),
         "strength": step.value("strength"),
@@ -96,7 +97,7 @@ def wan_vace(step: Step) -> Outputs:
 def hunyuan_image(step: Step) -> Outputs:
     """HunyuanVideo15ImageToVideo."""
     image = step.value("start_image")
-    _check_vision(step, "clip_vision_output", image)
+    check_vision(step, "clip_vision_output", image)
     return _image_to_video(step, _HUNYUAN_FPS, {"first": image}, "nothing")
 
 
@@ -105,7 +106,7 @@ def hunyuan_image(step: Step) -> Outputs:
 
 def ltx_empty_video(step: Step) -> Outputs:
     """EmptyLTXVLatentVideo."""
-    return [Constant(VideoPart(base=_empty_video(step, 25.0)))]
+    return [Constant(VideoPart(base=empty_video(step, 25.0)))]
 
 
 def ltx_empty_audio(step: Step) -> Outputs:
@@ -155,7 +156,7 @@ def ltx_first_frame(step: Step) -> Outputs:
 
 def ltx_image_to_video(step: Step) -> Outputs:
     """LTXVImgToVideo."""
-    video = VideoPart(base=_empty_video(step, 25.0))
+    video = VideoPart(base=empty_video(step, 25.0))
     strength = step.value("strength") or Constant(1.0)
     shown = video.showing(step.needed("image"), step.needed("vae"), 0, strength)
     return [step.needed("positive"), step.needed("negative"), Constant(shown)]
@@ -239,7 +240,7 @@ def ace_step(step: Step) -> Outputs:
 
 def h3_video(step: Step) -> Outputs:
     """MiniMaxH3ImageToVideo."""
-    latent = _empty_video(step, _HUNYUAN_FPS)
+    latent = empty_video(step, _HUNYUAN_FPS)
     positive = encoded(step, step.needed("prompt"), step.needed("clip"), "text")
     ends = {"first": step.value("first_frame"), "last": step.value("last_frame")}
     shown = {name: value for name, value in ends.items() if value is not None}

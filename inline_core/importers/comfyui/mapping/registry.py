@@ -18,6 +18,7 @@ _SUBJECTS: Final = (
     "model_patches",
     "families",
     "families_images",
+    "families_wan",
     "flow",
     "pictures",
     "masks",

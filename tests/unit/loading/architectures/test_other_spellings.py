@@ -182,7 +182,6 @@ def test_a_fused_flux_2_norm_may_be_called_weight(tmp_path: Path) -> None:
     [
         ("casual_audio_encoder.encoder.conv.weight", "s2v-14b"),
         ("audio_proj.proj1.weight", "humo-14b"),
-        ("control_adapter.conv.weight", "camera-14b"),
     ],
 )
 def test_kinds_of_wan_without_a_class(part: str, variant: str, tmp_path: Path) -> None:
