@@ -15,7 +15,7 @@ from inline_core.media.values import Image, ImageBatch, Mask
 from inline_core.nodes.base import NodeContext, Param, Port, node
 from inline_core.nodes.latent import single_image
 from inline_core.nodes.sample import prompt_for
-from inline_core.sampling.values import Conditioning, Control
+from inline_core.sampling.values import Conditioning, Control, Latent
 
 Percent = Annotated[float, Param(min=0.0, max=1.0, step=0.001)]
 
@@ -160,3 +160,43 @@ def clip_skip(
     """
     options = dict(conditioning.options) | {"clip_skip": layer}
     return replace(conditioning, options=tuple(sorted(options.items())))
+
+
+@node(
+    "conditioning/guidance",
+    title="Guidance Input",
+    category="Conditioning",
+    icon="sliders",
+    outputs=[Port(PortKind.CONDITIONING)],
+)
+def guidance_input(
+    conditioning: Conditioning,
+    *,
+    guidance: Annotated[float, Param(min=0.0, max=100.0, step=0.1)] = 3.5,
+) -> Conditioning:
+    """Tell a distilled model its guidance scale; for models that have such an input only.
+
+    The sampler refuses it for others, as `cfg` is what guides them.
+    """
+    return replace(conditioning, guidance=guidance)
+
+
+@node(
+    "conditioning/reference",
+    title="Reference Image",
+    category="Conditioning",
+    icon="image",
+    outputs=[Port(PortKind.CONDITIONING)],
+)
+def reference(ctx: NodeContext, conditioning: Conditioning, latent: Latent) -> Conditioning:
+    """Let a model look at an encoded picture while it makes its own (FLUX.2); several add up.
+
+    The positive conditioning counts.  The sampler refuses it for models that cannot.
+    Raises: InvalidParam for an empty latent.
+    """
+    if latent.samples is None:
+        message = "an empty latent shows nothing: wire an encoded picture"
+        raise InvalidParam(message, port="latent")
+    if latent.batch > 1:
+        ctx.warn(f"Only the first of {latent.batch} pictures is looked at.")
+    return replace(conditioning, references=(*conditioning.references, latent))

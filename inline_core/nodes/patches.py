@@ -24,10 +24,12 @@ from inline_core.sampling.patches import (
     NormaliseGuidance,
     ProjectGuidance,
     RescaleGuidance,
+    RescaleScore,
     Shift,
     SkipLayers,
     SoundGuidance,
     StepCache,
+    ToneMap,
     WeakenNegative,
     ZeroStar,
     last,
@@ -37,7 +39,6 @@ from inline_core.sampling.sigmas.published import sd_turbo
 from inline_core.sampling.sigmas.schedules import beta as beta_schedule
 from inline_core.sampling.sigmas.schedules import sigmas_for, steps_laid_out
 from inline_core.sampling.sigmas.values import Sigmas
-from inline_core.sampling.values import Conditioning, Latent
 
 _MODEL = (Port(PortKind.MODEL, "Model"),)
 Start = Annotated[float, Param(label="Start", min=0.0, max=1.0, step=0.001, advanced=True)]
@@ -317,6 +318,47 @@ def zero_star(ctx: NodeContext, model: Model) -> ComponentRef:
 
 
 @node(
+    "guidance/tone-map",
+    title="Tone Map Guidance",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def tone_map(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    multiplier: Annotated[float, Param(min=0.0, max=100.0, step=0.01)] = 1.0,
+    start_percent: Start = 0.0,
+    end_percent: End = 1.0,
+) -> ComponentRef:
+    """Compress what guidance adds where it adds the most (Reinhard); less with a larger multiplier.
+
+    It lets high guidance scales keep their colours.
+    """
+    _check_span(start_percent, end_percent)
+    return _patched(ctx, model, ToneMap(multiplier, start_percent, end_percent))
+
+
+@node(
+    "guidance/rescale-score",
+    title="Temporal Score Rescaling",
+    category="Guidance",
+    icon="sliders",
+    outputs=_MODEL,
+)
+def rescale_score(
+    ctx: NodeContext,
+    model: Model,
+    *,
+    k: Annotated[float, Param(min=0.01, max=100.0, step=0.001)] = 1.0,
+    sigma: Annotated[float, Param(min=0.01, max=100.0, step=0.001)] = 1.0,
+) -> ComponentRef:
+    """Sample as from a sharper (`k` above 1) or a more diverse distribution (Xu et al. 2025)."""
+    return _patched(ctx, model, RescaleScore(k, sigma))
+
+
+@node(
     "model/differential",
     title="Differential Diffusion",
     category="Model",
@@ -414,46 +456,6 @@ def beta(
     """
     table = table_for(model, family_of(model), ScheduleFor(model.variant, steps=steps))
     return Sigmas((*beta_schedule(steps, table, alpha, beta), 0.0))
-
-
-@node(
-    "conditioning/guidance",
-    title="Guidance Input",
-    category="Conditioning",
-    icon="sliders",
-    outputs=[Port(PortKind.CONDITIONING)],
-)
-def guidance_input(
-    conditioning: Conditioning,
-    *,
-    guidance: Annotated[float, Param(min=0.0, max=100.0, step=0.1)] = 3.5,
-) -> Conditioning:
-    """Tell a distilled model its guidance scale; for models that have such an input only.
-
-    The sampler refuses it for others, as `cfg` is what guides them.
-    """
-    return replace(conditioning, guidance=guidance)
-
-
-@node(
-    "conditioning/reference",
-    title="Reference Image",
-    category="Conditioning",
-    icon="image",
-    outputs=[Port(PortKind.CONDITIONING)],
-)
-def reference(ctx: NodeContext, conditioning: Conditioning, latent: Latent) -> Conditioning:
-    """Let a model look at an encoded picture while it makes its own (FLUX.2); several add up.
-
-    The positive conditioning counts.  The sampler refuses it for models that cannot.
-    Raises: InvalidParam for an empty latent.
-    """
-    if latent.samples is None:
-        message = "an empty latent shows nothing: wire an encoded picture"
-        raise InvalidParam(message, port="latent")
-    if latent.batch > 1:
-        ctx.warn(f"Only the first of {latent.batch} pictures is looked at.")
-    return replace(conditioning, references=(*conditioning.references, latent))
 
 
 def _patched(

@@ -19,8 +19,10 @@ from inline_core.sampling.patches import (
     NormaliseGuidance,
     ProjectGuidance,
     RescaleGuidance,
+    RescaleScore,
     SkipLayers,
     SoundGuidance,
+    ToneMap,
     WeakenNegative,
     ZeroStar,
     every,
@@ -79,6 +81,8 @@ class Guidance:
     intervals: tuple[tuple[_Span, float], ...] = ()
     skips: tuple[tuple[_Span, SkipLayers], ...] = ()
     weak: tuple[tuple[_Span, WeakenNegative], ...] = ()
+    tones: tuple[tuple[_Span, ToneMap], ...] = ()
+    score: RescaleScore | None = None
     zero_star: bool = False
     sound: tuple[int, float] | None = None
 
@@ -122,6 +126,7 @@ class Guidance:
 
     def combine(self, parts: Mapping[Pass, Tensor], latents: Tensor, sigma: float) -> Tensor:
         """One estimate of the clean latents from those of `passes(sigma)`."""
+        parts = self._toned(parts, sigma)
         positive = parts[Pass.POSITIVE]
         scale = self.scale_at(sigma)
         guided = self._guided(parts, latents, sigma, scale)
@@ -136,7 +141,21 @@ class Guidance:
         if skip is not None:
             # Skip-layer guidance (Stability AI 2024, SD3.5): away from the weakened model.
             guided = guided + skip.scale * (positive - parts[Pass.SKIPPED])
+        if self.score is not None:
+            guided = score_rescaled(guided, latents, sigma, self.score, flow=self.flow)
         return guided
+
+    def _toned(self, parts: Mapping[Pass, Tensor], sigma: float) -> Mapping[Pass, Tensor]:
+        """The estimates, the positive one with what it adds to the negative tone mapped."""
+        for span, tone in self.tones:
+            if span.holds(sigma):
+                positive, negative = parts[Pass.POSITIVE], parts.get(Pass.NEGATIVE)
+                if negative is None:
+                    toned = tone_mapped(positive, tone.multiplier)
+                else:
+                    toned = negative + tone_mapped(positive - negative, tone.multiplier)
+                parts = {**parts, Pass.POSITIVE: toned}
+        return parts
 
     def _guided(
         self, parts: Mapping[Pass, Tensor], latents: Tensor, sigma: float, scale: float
@@ -218,6 +237,11 @@ def guidance_of(job: SampleJob, table: SigmaTable, video_values: int = 0) -> Gui
             (_Span.of(table, patch.start_percent, patch.end_percent), patch)
             for patch in every(patches, WeakenNegative)
         ),
+        tones=tuple(
+            (_Span.of(table, patch.start_percent, patch.end_percent), patch)
+            for patch in every(patches, ToneMap)
+        ),
+        score=last(patches, RescaleScore),
         zero_star=last(patches, ZeroStar) is not None,
         sound=(video_values, sound.cfg) if sound is not None and video_values else None,
     )
@@ -259,6 +283,37 @@ def zero_star(positive: Tensor, negative: Tensor, latents: Tensor, scale: float)
     length = given.square().sum(axes, keepdim=True).clamp_min(_TINY)
     best = (wanted * given).sum(axes, keepdim=True) / length  # (pictures, 1, ...)
     return latents - (best * given + scale * (wanted - best * given))
+
+
+def tone_mapped(vectors: Tensor, multiplier: float) -> Tensor:
+    """Vectors (pictures, channels, ...) whose length l becomes l / (l / top + 1).
+
+    `top` is `multiplier` times three standard deviations above the mean length of a picture, so
+    short ones stay nearly as they are.  The operator of Reinhard et al. 2002, equation 3, on
+    lengths over channels.
+    """
+    length = vectors.norm(dim=1, keepdim=True)  # (pictures, 1, ...)
+    axes = tuple(range(1, length.ndim))
+    mean, spread = length.mean(axes, keepdim=True), length.std(axes, keepdim=True)
+    top = ((3.0 * spread + mean) * multiplier).clamp_min(_TINY)  # (pictures, 1, ...)
+    mapped: Tensor = vectors / (length / top + 1.0)  # (pictures, channels, ...)
+    return mapped
+
+
+def score_rescaled(
+    estimate: Tensor, latents: Tensor, sigma: float, how: RescaleScore, *, flow: bool
+) -> Tensor:
+    """Temporal score rescaling (Xu et al. 2025, arXiv:2510.01184) of an estimate.
+
+    The score is multiplied by r = (snr s^2 + 1) / (snr s^2 / k + 1) with s = `how.sigma`.  With
+    x = a x0 + b noise the score is (a x0 - x) / b^2, so that x0 becomes r x0 + (1 - r) x / a; the
+    last factor is written without the division, which a flow model's first step has no value for.
+    """
+    scale, noise = (1.0 - sigma, sigma) if flow else (1.0, sigma)
+    power = how.sigma**2 * scale / noise**2  # snr s^2 / a
+    below = power * scale / how.k + 1.0
+    ratio = (power * scale + 1.0) / below
+    return ratio * estimate + power * (1.0 / how.k - 1.0) / below * latents
 
 
 def rescaled(

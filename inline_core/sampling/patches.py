@@ -130,6 +130,29 @@ class ZeroStar(Patch):
 
 
 @dataclass(frozen=True, slots=True)
+class ToneMap(Patch):
+    """Compress the longest vectors of what guidance adds, place by place (Reinhard et al. 2002).
+
+    The larger `multiplier`, the less; see `sampling.guidance.tone_mapped`.
+    """
+
+    multiplier: float = 1.0
+    start_percent: float = 0.0
+    end_percent: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleScore(Patch):
+    """Temporal score rescaling: sample as from a sharper (`k` > 1) or a wider distribution.
+
+    `sigma` is the spread of the distribution's modes that is assumed.
+    """
+
+    k: float = 1.0
+    sigma: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Differential(Patch):
     """Let grey of a noise mask say from when on a place is made anew, not how much of it.
 

@@ -93,7 +93,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "flux-2": Family(
         tiny_flux2.save_models,
-        {r"flux-?2-klein(?!.*kv)": "klein.safetensors"},
+        {r"flux-?2-klein": "klein.safetensors"},
         {r"flux2|full_encoder": "flux2-vae.safetensors"},
         {r"qwen_3_(4|8)b": "qwen-f2"},
     ),
@@ -110,7 +110,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "qwen-image": Family(
         qwen_image.save_models,
-        {r"qwen_image(?!_2)": "qwen.safetensors"},
+        {r"qwen_image(?!_2\.1)": "qwen.safetensors"},
         {r"qwen_image": "qwen_image_vae.safetensors"},
         _QWEN25,
     ),
@@ -303,7 +303,8 @@ def _lay(file: NamedFile, families: list[str], target: Path) -> None:
         if found:
             _copy(found[0], target)
             return
-    if file.category == "controlnet" and "qwen-image" in families:
+    # Those of VideoX-Fun are other networks.
+    if file.category == "controlnet" and "qwen-image" in families and "fun" not in plain:
         tiny.save(qwen_image.controlnet(masked="inpaint" in plain).state_dict(), target)
         return
     maker = _OTHERS.get(file.category)

@@ -17,13 +17,17 @@ from inline_core.sampling.guidance import (
     needs_negative,
     normalised,
     rescaled,
+    score_rescaled,
+    tone_mapped,
 )
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.patches import (
     GuidanceInterval,
     NormaliseGuidance,
     RescaleGuidance,
+    RescaleScore,
     SkipLayers,
+    ToneMap,
     with_patch,
 )
 from inline_core.sampling.sigmas.tables import EpsTable, FlowTable
@@ -139,3 +143,38 @@ def test_a_patch_replaces_one_of_its_kind() -> None:
     assert model.patches == (RescaleGuidance(0.2),)
     model = with_patch(with_patch(model, GuidanceInterval()), GuidanceInterval(2.0))
     assert len(model.patches) == 3
+
+
+def test_tone_mapping_shortens_the_longest_of_what_guidance_adds() -> None:
+    generator = torch.Generator().manual_seed(3)
+    vectors = torch.randn((2, 4, 6, 5), generator=generator)
+    vectors[0, :, 0, 0] = 50.0
+    mapped = tone_mapped(vectors, 1.0)
+    for picture, found in zip(vectors, mapped, strict=True):
+        length, new = picture.norm(dim=0), found.norm(dim=0)
+        top = length.mean() + 3 * length.std()
+        assert torch.allclose(new, length / (length / top + 1), atol=1e-5)
+        assert torch.allclose(found / new, picture / length, atol=1e-5)  # the direction stays
+    assert torch.allclose(tone_mapped(vectors, 1e9), vectors, atol=1e-5)
+    positive, negative = vectors[:1], vectors[1:]
+    how = guidance_of(job(model=with_patch(MODEL, ToneMap(1.0, 0.0, 0.5))), FlowTable())
+    parts = {Pass.POSITIVE: positive, Pass.NEGATIVE: negative}
+    wanted = negative + 3.0 * tone_mapped(positive - negative, 1.0)
+    assert torch.allclose(how.combine(parts, vectors[:1], 0.9), wanted, atol=1e-5)
+    late = how.combine(parts, vectors[:1], 0.01)
+    assert torch.allclose(late, negative + 3.0 * (positive - negative), atol=1e-5)
+
+
+@pytest.mark.parametrize(("flow", "sigma"), [(True, 0.3), (True, 1.0), (False, 4.0)])
+def test_a_rescaled_score_is_the_score_times_its_factor(flow: bool, sigma: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    estimate, latents = (torch.randn((1, 4, 3, 3), generator=generator) for _ in range(2))
+    how = RescaleScore(1.5, 0.8)
+    found = score_rescaled(estimate, latents, sigma, how, flow=flow)
+    scale = 1.0 - sigma if flow else 1.0
+    power = scale**2 / sigma**2 * how.sigma**2
+    ratio = (power + 1) / (power / how.k + 1)
+    before, after = (scale * one - latents for one in (estimate, found))
+    assert torch.allclose(after, ratio * before, atol=1e-5)
+    same = score_rescaled(estimate, latents, sigma, RescaleScore(1.0, 0.8), flow=flow)
+    assert torch.allclose(same, estimate, atol=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from inline_core.importers.comfyui.mapping.step import Direct, Entry, Outputs, Step, Unsupported
@@ -11,6 +12,13 @@ from inline_core.importers.comfyui.mapping.values import Constant, Value
 from inline_core.sampling.sigmas.tables import flux_mu
 
 _LARGEST_MU: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToneMapping:
+    """What LatentOperationTonemapReinhard gives: how much stays as it is."""
+
+    multiplier: Value | None
 
 
 def passed_on(reason: str, port: str = "model") -> Entry:
@@ -124,6 +132,27 @@ def temporal_attention(step: Step) -> Outputs:
     return [step.needed("model")]
 
 
+def tone_operation(step: Step) -> Outputs:
+    """LatentOperationTonemapReinhard: told to the node that applies it."""
+    return [Constant(ToneMapping(step.value("multiplier")))]
+
+
+def operation_on_guidance(step: Step) -> Outputs:
+    """LatentApplyOperationCFG."""
+    operation = step.needed("operation")
+    tone = operation.value if isinstance(operation, Constant) else None
+    if not isinstance(tone, ToneMapping):
+        message = "its operation is none that is available here, only tone mapping"
+        raise Unsupported(message)
+    inputs = {
+        "model": step.needed("model"),
+        "multiplier": tone.multiplier,
+        "start_percent": step.value("start_percent"),
+        "end_percent": step.value("end_percent"),
+    }
+    return [step.add("guidance/tone-map", inputs).out("model")]
+
+
 _SPEED: Final = "it only changes speed or memory, which this server's device policy decides"
 
 ENTRIES: Final[Mapping[str, Entry]] = {
@@ -138,6 +167,16 @@ ENTRIES: Final[Mapping[str, Entry]] = {
     "UNetTemporalAttentionMultiply": temporal_attention,
     "RescaleCFG": Direct(
         "guidance/rescale", {"model": "model", "multiplier": "multiplier"}, ("model",)
+    ),
+    "LatentOperationTonemapReinhard": tone_operation,
+    "LatentApplyOperationCFG": operation_on_guidance,
+    "TemporalScoreRescaling": Direct(
+        "guidance/rescale-score",
+        {"model": "model", "tsr_k": "k", "tsr_sigma": "sigma"},
+        ("model",),
+    ),
+    "T5TokenizerOptions": passed_on(
+        "prompts are padded as their model was trained with them", "clip"
     ),
     "CFGZeroStar": Direct("guidance/zero-star", {"model": "model"}, ("model",)),
     "DifferentialDiffusion": Direct(

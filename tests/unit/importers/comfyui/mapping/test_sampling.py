@@ -176,6 +176,8 @@ def test_a_sampling_in_two_halves() -> None:
         (step("RescaleCFG", model=["m", 0], multiplier=0.7),
          {"type": "guidance/rescale", "multiplier": 0.7}),
         (step("CFGZeroStar", model=["m", 0]), {"type": "guidance/zero-star"}),
+        (step("TemporalScoreRescaling", model=["m", 0], tsr_k=0.95, tsr_sigma=1.5),
+         {"type": "guidance/rescale-score", "k": 0.95, "sigma": 1.5}),
         (step("CFGOverride", model=["m", 0], cfg=1.0, start_percent=0.5, end_percent=1.0),
          {"type": "guidance/interval", "cfg": 1.0, "start_percent": 0.5, "end_percent": 1.0}),
         (step("SkipLayerGuidanceDiT", model=["m", 0], double_layers="9", single_layers="",
@@ -372,3 +374,29 @@ def test_reference_images_held_apart() -> None:
     )
     assert nodes["k"] == {"type": "model/variant", "model": "m.model", "variant": "klein-9b-kv"}
     assert nodes["s"]["model"] == "k.model"
+
+
+def test_tone_mapped_guidance() -> None:
+    changes = {
+        "r": step("LatentOperationTonemapReinhard", multiplier=0.5),
+        "k": step("LatentApplyOperationCFG", model=["m", 0], operation=["r", 0]),
+        "s": {**BASE["s"], "inputs": {**BASE["s"]["inputs"], "model": ["k", 0]}},
+    }
+    nodes = graph(**changes)
+    assert nodes["k"] == {
+        "type": "guidance/tone-map", "model": "m.model", "multiplier": 0.5, "start_percent": 0.0,
+        "end_percent": 1.0,
+    }  # fmt: skip
+    assert nodes["s"]["model"] == "k.model"
+    odd = {**changes, "k": step("LatentApplyOperationCFG", model=["m", 0], operation=["p", 0])}
+    told = report_of(converted({**BASE, **odd}, valid=False), "k")
+    assert told.state is NodeState.UNSUPPORTED
+    assert "only tone mapping" in told.reason
+
+
+def test_options_of_tokenizers_change_nothing() -> None:
+    changed = {**BASE, "k": step("T5TokenizerOptions", clip=["t", 0], min_padding=1, min_length=0)}
+    changed["p"] = step("CLIPTextEncode", text="a red circle", clip=["k", 0])
+    result = converted(changed)
+    assert report_of(result, "k").state is NodeState.IGNORED
+    assert nodes_of(result)["p"]["text_encoder"] == "t.text_encoder"
