@@ -48,7 +48,7 @@ def camera_embedding(step: Step) -> Outputs:
 
 
 def camera_video(step: Step) -> Outputs:
-    """WanCameraImageToVideo."""
+    """WanCameraImageToVideo: a first frame, and where the camera goes from there."""
     first = step.value("start_image")
     check_vision(step, "clip_vision_output", first)
     path = step.constant("camera_conditions")
@@ -66,14 +66,14 @@ def camera_video(step: Step) -> Outputs:
 
 
 def fun_control(step: Step) -> Outputs:
-    """WanFunControlToVideo."""
+    """WanFunControlToVideo: a video to go by, and a first frame."""
     first = step.value("start_image")
     check_vision(step, "clip_vision_output", first)
     return _control(step, {"first": first})
 
 
 def fun_control_22(step: Step) -> Outputs:
-    """Wan22FunControlToVideo."""
+    """Wan22FunControlToVideo: a video to go by, and a picture of what is to be seen."""
     return _control(step, {"image": step.value("ref_image")})
 
 
