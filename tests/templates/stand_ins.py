@@ -30,6 +30,7 @@ from tests.tiny_families import (
     flux1,
     hunyuan_video15,
     ideogram4,
+    kandinsky5,
     krea2,
     longcat_image,
     ltx2,
@@ -143,6 +144,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
         {r"ernie": "ernie.safetensors"},
         {r"flux2": "flux2-vae.safetensors"},
         {r"ministral|ernie": "ministral.safetensors"},
+    ),
+    "kandinsky-5": Family(
+        kandinsky5.save_models,
+        {r"kandinsky5.*t2v": "kandinsky.safetensors"},
+        {r"hunyuan_video_vae": "hunyuan_vae.safetensors"},
+        {r"clip_l": "clip_l.safetensors", **_QWEN25},
     ),
     "longcat-image": Family(
         longcat_image.save_models,

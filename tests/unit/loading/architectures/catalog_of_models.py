@@ -120,6 +120,12 @@ DIFFUSION_MODELS: Final = {
         "ErnieImageTransformer2DModel", "ernie-image", "", {"text_in_dim": 3072}
     ),
     "bria-fibo-2": Model("BriaFibo2Transformer2DModel", "bria-fibo-2"),
+    "kandinsky-5": Model(
+        "Kandinsky5Transformer3DModel",
+        "kandinsky-5",
+        "",
+        {"in_visual_dim": 16, "out_visual_dim": 16, "visual_cond": True},
+    ),
     "wan-t2v-14b": Model("WanTransformer3DModel", "wan", "t2v-14b"),
     "wan-t2v-1.3b": Model("WanTransformer3DModel", "wan", "t2v-1.3b", _WAN_SMALL),
     "wan-i2v-14b": Model("WanTransformer3DModel", "wan", "i2v-14b", _I2V),
