@@ -1,4 +1,4 @@
-"""Nodes that belong to one family of picture models."""
+"""Nodes that belong to one family: those of picture models, and Kandinsky 5."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from inline_core.importers.comfyui.mapping.video_latents import as_wire
 _QWEN_MULTIPLE: Final = 32
 _QWEN_SIDE: Final = 1024
 _FIBO_SIDE: Final = Constant(1024)
+_KANDINSKY_FPS: Final = 24.0
 
 
 def qwen_21(step: Step) -> Outputs:
@@ -132,10 +133,27 @@ def dual_model_guider(step: Step) -> Outputs:
     return [Constant(Guider(guided))]
 
 
+def kandinsky_5(step: Step) -> Outputs:
+    """Kandinsky5ImageToVideo, from text alone."""
+    if step.value("start_image") is not None:
+        message = "its start_image is not available here: Kandinsky 5 makes videos from text"
+        raise Unsupported(message)
+    size = {
+        "width": step.value("width"),
+        "height": step.value("height"),
+        "frames": step.value("length"),
+        "batch": step.value("batch_size"),
+        "fps": _KANDINSKY_FPS,
+    }
+    latent = step.add("latent/empty-video", size, suffix="latent").out("latent")
+    return [step.needed("positive"), step.needed("negative"), latent, latent]
+
+
 ENTRIES: Final[Mapping[str, Entry]] = {
     "TextEncodeQwenImage21": qwen_21,
     "TextEncodeFibo2": fibo_2,
     "DualModelGuider": dual_model_guider,
+    "Kandinsky5ImageToVideo": kandinsky_5,
     "Ideogram4Scheduler": Direct(
         "sigmas/ideogram4",
         {"steps": "steps", "width": "width", "height": "height", "mu": "mu", "std": "std"},

@@ -150,3 +150,24 @@ def test_fibo_2_edits_one_picture_at_the_size_that_is_asked_for() -> None:
 def test_fibo_2_edits_nothing_without_a_vae() -> None:
     report = report_of(converted(fibo(images__image_1=["i", 0]), valid=False), "e")
     assert "VAE is not connected" in report.reason
+
+
+def kandinsky(**inputs: Any) -> dict[str, Any]:
+    """A prompt of Kandinsky 5."""
+    values = {"width": 768, "height": 512, "length": 121, "batch_size": 1, "vae": ["v", 0]}
+    prompt = {**qwen(), "t": step("CLIPTextEncode", text="red", clip=["c", 0])}
+    values |= {"positive": ["t", 0], "negative": ["t", 0], **inputs}
+    return {**prompt, "e": step("Kandinsky5ImageToVideo", **values)}
+
+
+def test_kandinsky_5_makes_a_video_from_text() -> None:
+    nodes = nodes_of(converted(kandinsky()))
+    latent = {"type": "latent/empty-video", "width": 768, "height": 512, "frames": 121}
+    assert nodes["e/latent"] == {**latent, "batch": 1, "fps": 24.0}
+    assert nodes["k"]["positive"] == "t.conditioning"
+
+
+def test_kandinsky_5_begins_with_no_picture() -> None:
+    report = report_of(converted(kandinsky(start_image=["i", 0]), valid=False), "e")
+    assert report.state is NodeState.UNSUPPORTED
+    assert "start_image" in report.reason
