@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from PIL import Image as PillowImage
 from PIL import ImageOps
 
 from inline_core.errors import InvalidParam
+from inline_core.families.minimax_h3.pictures import as_reference
 from inline_core.graph.ports import PortKind
 from inline_core.loading.component import ComponentRef
 from inline_core.media.values import Image, ImageBatch
@@ -120,6 +122,33 @@ def keyframes(
         references.append(held)
         shown.append(Image(pixels, image.provenance))
     return replace(conditioning, references=tuple(references), pictures=tuple(shown))
+
+
+@node(
+    "conditioning/reference-pictures",
+    title="Reference Pictures",
+    category="Conditioning",
+    icon="image",
+    outputs=[Port(PortKind.CONDITIONING)],
+    needs=["torch"],
+)
+def reference_pictures(
+    ctx: NodeContext,
+    conditioning: Conditioning,
+    vae: Annotated[ComponentRef, Port(PortKind.VAE, "VAE")],
+    images: Annotated[Sequence[Image], Port(PortKind.IMAGES, "Images")],
+    *,
+    short_side: Annotated[int, Param(label="Shorter side", min=32, max=4096, step=32)] = 2048,
+) -> Conditioning:
+    """Show MiniMax H3 what is to be seen in its video: up to nine pictures, each in its own shape.
+
+    Its text encoder sees them too.  They are scaled so that their shorter side has `short_side`
+    pixels, in multiples of 32.
+    Raises: InvalidParam for a picture that is narrower than 1:4; ModelFileInvalid.
+    """
+    shown = tuple(as_reference(image, short_side) for image in images)
+    latents = tuple(ctx.render.encode_pixels(vae, image.pixels, ctx) for image in shown)
+    return replace(conditioning, references=latents, pictures=shown)
 
 
 def _covering(picture: PillowImage.Image, size: tuple[int, int]) -> PillowImage.Image:

@@ -15,10 +15,10 @@ _NARROWEST: Final = 4
 REFERENCE_EDGE: Final = 2048
 
 
-def as_reference(image: Image) -> Image:
-    """A picture as the model looks at it: its shorter side 2048 pixels, in multiples of 32.
+def as_reference(image: Image, edge: int | None = None) -> Image:
+    """A picture as the model looks at it: its shorter side `edge` pixels, in multiples of 32.
 
-    As `MiniMaxH3Ref2VASetupStep` does.  Raises: InvalidParam for one that is too narrow.
+    As `MiniMaxH3Ref2VASetupStep` does, with 2048 where nothing else is wanted.  Raises: InvalidParam for one that is too narrow.
     """
     import numpy as np
     from PIL import Image as PillowImage
@@ -27,7 +27,7 @@ def as_reference(image: Image) -> Image:
     if max(image.width, image.height) > _NARROWEST * narrow:
         message = f"a reference of {image.width}x{image.height} is too narrow: 4:1 at most"
         raise InvalidParam(message, port="references")
-    scale = REFERENCE_EDGE / narrow / _MULTIPLE
+    scale = (edge or REFERENCE_EDGE) / narrow / _MULTIPLE
     width, height = (
         max(1, round(side * scale)) * _MULTIPLE for side in (image.width, image.height)
     )

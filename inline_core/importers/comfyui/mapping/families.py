@@ -22,6 +22,7 @@ from inline_core.importers.comfyui.mapping.video_latents import (
 WAN_FPS: Final = 16.0
 _HUNYUAN_FPS: Final = 24.0
 _H3_RATIO: Final = 4
+_H3_LARGEST: Final = 2048
 
 
 def empty_video(step: Step, fps: float) -> Wire:
@@ -252,6 +253,31 @@ def h3_video(step: Step) -> Outputs:
     return [positive, Constant(BothParts(video, SoundPart()))]
 
 
+def h3_references(step: Step) -> Outputs:
+    """MiniMaxH3ReferenceToVideo, with pictures."""
+    for name in ("ref_videos", "ref_video_audios", "ref_audios"):
+        if step.grown(name):
+            message = f"its {name} are not available here, only pictures"
+            raise Unsupported(message)
+    latent = empty_video(step, _HUNYUAN_FPS)
+    positive = encoded(step, step.needed("prompt"), step.needed("clip"), "text")
+    shown = [value for _, value in step.grown("ref_images")]
+    if shown:
+        side = _H3_LARGEST
+        if step.constant("ref_image_size", "match") == "match":
+            side = int(min(step.number("width", 1344), step.number("height", 768)))
+            step.warn(f"its pictures are scaled to a shorter side of {side}, that of the video")
+        inputs = {
+            "conditioning": positive,
+            "vae": step.needed("vae"),
+            "images": shown,
+            "short_side": Constant(side),
+        }
+        added = step.add("conditioning/reference-pictures", inputs)
+        positive = as_wire(added.out("conditioning"))
+    return [positive, Constant(BothParts(VideoPart(base=latent), SoundPart()))]
+
+
 def h3_shift(step: Step) -> Outputs:
     """MiniMaxH3SigmaShift: the sound's shift is a quarter of the video's here."""
     video, audio = step.number("shift_video", 12.0), step.number("shift_audio", 3.0)
@@ -305,6 +331,7 @@ ENTRIES: Final[Mapping[str, Entry]] = {
     "LTXVLatentUpsampler": ltx_upsample,
     "TextEncodeAceStepAudio1.5": ace_step,
     "MiniMaxH3ImageToVideo": h3_video,
+    "MiniMaxH3ReferenceToVideo": h3_references,
     "MiniMaxH3SigmaShift": h3_shift,
     "MiniMaxH3AddGuide": h3_guide,
 }

@@ -19,7 +19,7 @@ from inline_core.families.minimax_h3.denoise import LOUDER
 from inline_core.families.minimax_h3.family import MINIMAX_H3, SPACE
 from inline_core.loading.component import Role
 from inline_core.media.values import Image
-from inline_core.nodes.frames import keyframes
+from inline_core.nodes.frames import keyframes, reference_pictures
 from inline_core.sampling.noise import NoiseSource
 from inline_core.sampling.values import Latent
 from tests import tiny
@@ -123,8 +123,11 @@ def test_references_are_those_of_the_pipeline(
     shown = [shown_as.as_reference(Image(np.asarray(one))) for one in pictures]
     assert [(one.width, one.height) for one in shown] == [(64, 96), (128, 64)]
     context: Any = BenchNodes(bench)
-    latents = tuple(context.encode_pixels(vae, one.pixels, None) for one in shown)
-    positive = replace(wanted_job.positive, references=latents, pictures=tuple(shown))
+    images = [Image(np.asarray(one)) for one in pictures]
+    positive = reference_pictures(context, wanted_job.positive, vae, images, short_side=64)
+    assert all(
+        np.array_equal(a.pixels, b.pixels) for a, b in zip(positive.pictures, shown, strict=True)
+    )
     video, sound = sampled(bench, replace(wanted_job, positive=positive))
     named = [MiniMaxH3ImageReference(one) for one in pictures]
     wanted, heard = reference(references=named)

@@ -400,3 +400,33 @@ def test_options_of_tokenizers_change_nothing() -> None:
     result = converted(changed)
     assert report_of(result, "k").state is NodeState.IGNORED
     assert nodes_of(result)["p"]["text_encoder"] == "t.text_encoder"
+
+
+def references(**inputs: Any) -> Prompt:
+    """A video of MiniMax H3 with what it looks at."""
+    sizes = {"width": 1344, "height": 768, "length": 124}
+    return {
+        **BASE,
+        "i": step("LoadImage", image="a.png"),
+        "h": step("MiniMaxH3ReferenceToVideo", clip=["t", 0], vae=["v", 0], prompt="a cat",
+                  **sizes, **inputs),
+        "s": {**BASE["s"], "inputs": {**BASE["s"]["inputs"], "positive": ["h", 0]}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "side"), [("match", 768), ("max", 2048)])
+def test_pictures_that_a_video_model_looks_at(size: str, side: int) -> None:
+    shown = {"ref_images__ref_image_0": ["i", 0], "ref_images__ref_image_1": ["i", 0]}
+    result = converted(references(ref_image_size=size, **shown))
+    node = nodes_of(result)["h"]
+    assert node["type"] == "conditioning/reference-pictures"
+    assert node["images"] == ["i/parts.image", "i/parts.image"]
+    assert (node["vae"], node["short_side"]) == ("v.vae", side)
+    assert bool(report_of(result, "h").warnings) == (size == "match")
+
+
+def test_videos_and_sounds_are_not_looked_at() -> None:
+    heard = references(ref_audios__ref_audio_0=["i", 0])
+    told = report_of(converted(heard, valid=False), "h")
+    assert told.state is NodeState.UNSUPPORTED
+    assert "ref_audios are not available here, only pictures" in told.reason
