@@ -17,7 +17,7 @@ from inline_core.nodes.load import with_adapters
 from inline_core.nodes.offer_params import offer_inputs, offer_outputs, offer_params
 from inline_core.nodes.offer_start import Start
 from inline_core.nodes.one_click import Parts, decoded, described, parts_of
-from inline_core.nodes.patches import pair
+from inline_core.nodes.patches import guided_by, pair
 from inline_core.nodes.sample import run_job
 from inline_core.sampling.family import ModelFamily
 from inline_core.sampling.job import SampleJob
@@ -85,7 +85,7 @@ class _Run:
         lora: Sequence[LoraRef] | None = inputs.get("lora")
         if lora:
             parts = (with_adapters(parts[0], lora), parts[1], parts[2])
-        if self.offer.experts:
+        if self.offer.experts or self.offer.guiding:
             parts = (self._with_second(ctx, parts[0], params, lora), parts[1], parts[2])
         usual = {**self.offer.usual, **ctx.components.defaults_of(parts[0])}
         prompt = str(inputs["prompt"])
@@ -122,12 +122,15 @@ class _Run:
         params: Mapping[str, Any],
         lora: Sequence[LoraRef] | None,
     ) -> ComponentRef:
-        """The model, or the pair of it and the second expert that is picked."""
+        """The model, or the pair of it and the second one that is picked."""
         name = str(params.get("model_2") or "")
         if not name:
             return model
         family = self.family.name
         second = ctx.components.find(Role.DIFFUSION_MODEL, name, family=family)
+        if self.offer.guiding:  # without adapters, which are made for the first
+            guided: ComponentRef = guided_by(model, second)
+            return guided
         second = with_adapters(second, lora or ())
         boundary = float(params.get("boundary", self.offer.boundary))
         both: ComponentRef = pair(model, second, boundary=boundary)

@@ -11,7 +11,7 @@ from inline_core.families.flux1.references import SIZES as KONTEXT_SIZES
 from inline_core.graph.ports import PortKind
 from inline_core.media.values import Image, ImageBatch, Mask
 from inline_core.nodes.base import NodeContext, Param, Port, node
-from inline_core.nodes.pixels.batches import each, one_size, pictures_of
+from inline_core.nodes.pixels.batches import as_batch, each, one_size, pictures_of
 from inline_core.nodes.pixels.limits import MAX_SIDE, check_size, colour_of
 from inline_core.nodes.pixels.resample import METHODS, Pixels
 from inline_core.nodes.pixels.sizes import (
@@ -137,17 +137,18 @@ def kontext_size(ctx: NodeContext, image: Image | ImageBatch) -> Image | ImageBa
 )
 def fibo_size(
     image: Image | ImageBatch, *, width: Side = 0, height: Side = 0
-) -> tuple[Image, Image]:
+) -> tuple[Image | ImageBatch, Image | ImageBatch]:
     """Give a picture at the size that Bria FIBO 2 edits it at, and as its text encoder sees it.
 
     A width and height of 0 stand for the size of these proportions that it was trained at.  The
-    middle is cropped to the proportions (Lanczos); of a batch the first picture is taken.
+    middle is cropped to the proportions (Lanczos).
     """
-    first = pictures_of(image)[0]
-    ratio = first.width / first.height
-    size = (width, height) if width and height else fibo_pictures.trained_size(ratio)
-    fitting = fibo_pictures.covering(first, size)
-    return fitting, fibo_pictures.seen(fitting)
+    asked = (width, height) if width and height else None
+    fitting = [
+        fibo_pictures.covering(one, asked or fibo_pictures.trained_size(one.width / one.height))
+        for one in pictures_of(image)
+    ]
+    return as_batch(fitting), as_batch(fibo_pictures.seen(one) for one in fitting)
 
 
 @node(

@@ -174,6 +174,8 @@ def _files(family: ModelFamily, offer: Offer) -> Iterator[ParamSpec]:
         yield _file("model_2", "Second expert (little noise)", "diffusion_models")
         span = (0.0, 1.0, 0.005)
         yield _number("boundary", "Boundary (sigma)", offer.boundary, span, advanced=True)
+    if offer.guiding:
+        yield _file("model_2", "Guiding model", "diffusion_models")
     count = len(family.rules.text_encoders)
     for index in range(count):
         key = "text_encoder" if index == 0 else f"text_encoder_{index + 1}"

@@ -110,7 +110,8 @@ class Offer:
     `absent` is what it knows and refuses, and `idle` are params that only matter with that.
     References are wired to `references_port`; ports in
     `port_order` are shown in that order, behind the others.
-    With `experts` a second model may be picked, which is used below `boundary` (a sigma).
+    With `experts` a second model may be picked, which is used below `boundary` (a sigma); with
+    `guiding` one that makes the estimates that guidance leads away from.
     With `duration` (seconds: usual, least, most, step) a video is that long instead of a number of
     frames.  `schedules` are the sigmas of choices of the param `mode` that leave nothing to steps
     and guidance.  `param_order` are params in the order they are shown, before the others, and
@@ -163,6 +164,7 @@ class Offer:
     labels: Mapping[str, str] = field(default_factory=dict)
     control_key: str = "control_strength"
     experts: bool = False
+    guiding: bool = False
     boundary: float = 0.875
     options: Mapping[str, Any] = field(default_factory=dict)
 

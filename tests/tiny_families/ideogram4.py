@@ -15,7 +15,7 @@ from diffusers import (
 
 from inline_core.families.ideogram4.text import LAYERS
 from tests import original_layouts, tiny, tiny_flux2
-from tests.tiny_families import krea2
+from tests.tiny_families import FamilyRun, krea2
 
 NAME: Final = "ideogram-4"
 TRANSFORMER: Final[Mapping[str, Any]] = {
@@ -28,7 +28,21 @@ TRANSFORMER: Final[Mapping[str, Any]] = {
     "llm_features_dim": len(LAYERS) * krea2.HIDDEN,
     "mrope_section": (3, 2, 2),
 }
-RUNS: Final = ()
+_OFFER: Final = "ideogram-ai/ideogram-4"
+RUNS: Final = (
+    FamilyRun(_OFFER, {"steps": 3, "guidance": 2.0}, same_as={"cfg": 2.0}),
+    FamilyRun(
+        _OFFER,
+        {"steps": 2, "model": "ideogram.safetensors", "model_2": "unconditional.safetensors"},
+    ),
+    FamilyRun(
+        _OFFER,
+        {"steps": 4, "strength": 0.5, "guidance": 1.0},
+        size=(96, 64),
+        images={"image": (100, 70)},
+        masks={"mask": (100, 70)},
+    ),
+)
 _TEMPLATE: Final = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"
     "{{ message.content[0].text }}<|im_end|>\n{% endfor %}"

@@ -15,6 +15,7 @@ from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
 from inline_core.sampling.footprint import picture_workload
+from inline_core.sampling.offer import Offer
 from inline_core.sampling.sigmas.logit_normal import LogitNormalTable, resolution_mu
 from inline_core.sampling.sigmas.tables import size_for
 
@@ -93,5 +94,6 @@ IDEOGRAM_4: Final = ModelFamily(
     size_multiple=FLUX_2.factor,
     runtime="inline_core.families.ideogram4.components",
     workload=workload,
+    offers=(Offer("ideogram-ai/ideogram-4", "Ideogram 4", takes=("image", "mask"), guiding=True),),
 )
 FAMILIES: Final = (IDEOGRAM_4,)
