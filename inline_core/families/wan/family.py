@@ -216,6 +216,7 @@ WAN_5B: Final = ModelFamily(
             "2-2-5b",
             "Wan 2.2 5B",
             takes=("optional_frame",),
+            variants=("2.2-ti2v-5b", "2.2-ti2v"),
             between="nothing",
             fps=24.0,
             experts=False,
