@@ -50,7 +50,7 @@ def camera_embedding(step: Step) -> Outputs:
 def camera_video(step: Step) -> Outputs:
     """WanCameraImageToVideo: a first frame, and where the camera goes from there."""
     first = step.value("start_image")
-    check_vision(step, "clip_vision_output", first)
+    _check_vision(step, first)
     path = step.constant("camera_conditions")
     if path is None:
         message = "its camera_conditions are not connected: connect a WanCameraEmbedding"
@@ -68,7 +68,7 @@ def camera_video(step: Step) -> Outputs:
 def fun_control(step: Step) -> Outputs:
     """WanFunControlToVideo: a video to go by, and a first frame."""
     first = step.value("start_image")
-    check_vision(step, "clip_vision_output", first)
+    _check_vision(step, first)
     return _control(step, {"first": first})
 
 
@@ -81,6 +81,14 @@ def _control(step: Step, pictures: Mapping[str, Value | None]) -> Outputs:
     inputs = {**_shared(step), "video": [step.needed("control_video")], **pictures}
     added = step.add("conditioning/fun-control", inputs)
     return [added.out("positive"), added.out("negative"), inputs["latent"]]
+
+
+def _check_vision(step: Step, first: Value | None) -> None:
+    """Say where CLIP was to be shown something else than the first frame."""
+    if first is None and step.value("clip_vision_output") is not None:
+        step.warn("CLIP is shown no picture here where there is no first frame")
+    elif first is not None:
+        check_vision(step, "clip_vision_output", first)
 
 
 def _shared(step: Step) -> dict[str, Any]:

@@ -144,6 +144,9 @@ def test_clip_is_shown_the_first_frame_itself() -> None:
         result = converted(prompt(kind, **inputs, **more))
         warned = ("CLIP is shown the frame itself, not another picture",)
         assert report_of(result, "e").warnings == warned
+        alone = converted(prompt(kind, clip_vision_output=["x", 0], **more))
+        warned = ("CLIP is shown no picture here where there is no first frame",)
+        assert report_of(alone, "e").warnings == warned
 
 
 @pytest.mark.parametrize(
