@@ -50,26 +50,25 @@ SINGLE: Final[Modules] = MappingProxyType(
         "norm.key_norm": ("attn.norm_k",),
     }
 )
-TABLE: Final = KeyTable(
-    MappingProxyType({**OUTER, **_MODULATION}),
-    (
+
+
+def key_table(embedders: Modules) -> KeyTable:
+    """The table of a model of FLUX.1's blocks with these modules for its times and texts."""
+    double = {
+        **DOUBLE,
+        "img_mod.lin": ("norm1.linear",),
+        "txt_mod.lin": ("norm1_context.linear",),
+    }
+    single = {**SINGLE, "modulation.lin": ("norm.linear",)}
+    return KeyTable(
+        MappingProxyType({**OUTER, **embedders}),
         (
-            "double_blocks",
-            "transformer_blocks",
-            MappingProxyType(
-                {
-                    **DOUBLE,
-                    "img_mod.lin": ("norm1.linear",),
-                    "txt_mod.lin": ("norm1_context.linear",),
-                }
-            ),
+            ("double_blocks", "transformer_blocks", MappingProxyType(double)),
+            ("single_blocks", "single_transformer_blocks", MappingProxyType(single)),
         ),
-        (
-            "single_blocks",
-            "single_transformer_blocks",
-            MappingProxyType({**SINGLE, "modulation.lin": ("norm.linear",)}),
-        ),
-    ),
-    # Original files have shift before scale in this one, diffusers the other way round.
-    swapped=frozenset({"final_layer.adaLN_modulation.1"}),
-)
+        # Original files have shift before scale in this one, diffusers the other way round.
+        swapped=frozenset({"final_layer.adaLN_modulation.1"}),
+    )
+
+
+TABLE: Final = key_table(_MODULATION)

@@ -238,7 +238,7 @@ MINIMAX_H3: Final = ModelFamily(
             ),
         }
     ),
-    readers=MappingProxyType({"qwen3-vl": "inline_core.families.minimax_h3.conditioner"}),
+    readers=MappingProxyType({"qwen3-vl": "inline_core.families.text_encoders.qwen3_vl_pictures"}),
     check=check,
     looks_at_references=True,
     reads_pictures=True,

@@ -18,7 +18,8 @@ REFERENCE_EDGE: Final = 2048
 def as_reference(image: Image, edge: int | None = None) -> Image:
     """A picture as the model looks at it: its shorter side `edge` pixels, in multiples of 32.
 
-    As `MiniMaxH3Ref2VASetupStep` does, with 2048 where nothing else is wanted.  Raises: InvalidParam for one that is too narrow.
+    As `MiniMaxH3Ref2VASetupStep` does, with 2048 where nothing else is wanted.
+    Raises: InvalidParam for one that is too narrow.
     """
     import numpy as np
     from PIL import Image as PillowImage

@@ -11,7 +11,7 @@ from transformers import Qwen2VLImageProcessorPil
 
 from inline_core.errors import InvalidParam, ModelFileInvalid
 from inline_core.families.encoded_prompt import EncodedPrompt
-from inline_core.families.minimax_h3.conditioner import PAD
+from inline_core.families.text_encoders.qwen3_vl_pictures import PAD, PUBLISHED_PIXELS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,8 +29,6 @@ CLEAN: Final = 0.999
 _NOISE_SEED: Final = 42
 _VIDEOS: Final = 5  # axes of the latents of videos
 _MOST_TOKENS: Final = 8192
-# Of the published preprocessor_config.json of Qwen3-VL.
-_PIXELS: Final = {"shortest_edge": 65536, "longest_edge": 16777216}
 _HALF: Final = [0.5, 0.5, 0.5]
 
 
@@ -90,7 +88,7 @@ def _presented(
         return [], [], {}
     vision = encoder.model.config.vision_config
     processor = Qwen2VLImageProcessorPil(
-        size=_PIXELS,
+        size=dict(PUBLISHED_PIXELS),
         patch_size=vision.patch_size,
         temporal_patch_size=vision.temporal_patch_size,
         merge_size=vision.spatial_merge_size,
