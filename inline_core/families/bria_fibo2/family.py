@@ -12,7 +12,7 @@ from inline_core.errors import InvalidParam
 from inline_core.families.autoencoders.kl_spaces import FLUX_2, FLUX_2_VAE_CHANNELS
 from inline_core.families.bria_fibo2.architecture import TEXT_WIDTH
 from inline_core.families.bria_fibo2.pictures import as_condition, as_reference
-from inline_core.families.published import one_file, split_file, tokenizer, weights
+from inline_core.families.published import one_file, tokenizer, weights
 from inline_core.loading.component import Role
 from inline_core.loading.rules import EncoderNeed, FamilyRules
 from inline_core.sampling.family import ModelFamily, PassSize, ScheduleFor
@@ -22,6 +22,7 @@ from inline_core.sampling.offer import Offer
 from inline_core.sampling.sigmas.tables import FlowTable, flux_mu, flux_table, size_for
 
 EDIT: Final = "edit"
+_REPO: Final = "Comfy-Org/Fibo-2.0"
 MOST_PICTURES: Final = 5
 # Of BriaFibo2Pipeline.
 _DEFAULTS: Final = MappingProxyType({"width": 1024, "height": 1024, "steps": 30, "guidance": 5.0})
@@ -37,20 +38,20 @@ RULES: Final = FamilyRules(
     requirements=(
         weights(
             Role.DIFFUSION_MODEL,
-            one_file("briaai/Fibo-2.0-dev", "transformer/diffusion_pytorch_model.safetensors"),
-            16_000_000_000,
+            one_file(_REPO, "diffusion_models/fibo2_dev_int8_convrot.safetensors"),
+            8_000_000_000,
         ),
         weights(
             Role.VAE,
-            split_file(Role.VAE, "Comfy-Org/flux2-dev", "flux2-vae.safetensors"),
+            one_file(_REPO, "vae/flux2-vae.safetensors"),
             336_000_000,
         ),
         weights(
             Role.TEXT_ENCODER,
-            split_file(Role.TEXT_ENCODER, "Comfy-Org/Krea-2", "qwen3vl_4b.safetensors"),
+            one_file(_REPO, "text_encoders/qwen3vl_4b_bf16.safetensors"),
             8_880_000_000,
         ),
-        tokenizer("Qwen/Qwen3-VL-4B-Instruct", "qwen3vl_4b", 11_430_000),
+        tokenizer("Qwen/Qwen3-VL-4B-Instruct", "qwen3vl_4b_bf16", 11_430_000),
     ),
 )
 

@@ -46,11 +46,7 @@ RULES: Final = FamilyRules(
         ),
         weights(
             Role.VAE,
-            split_file(
-                Role.VAE,
-                "Comfy-Org/HunyuanVideo_repackaged",
-                "hunyuan_video_vae_bf16.safetensors",
-            ),
+            one_file("Kijai/HunyuanVideo_comfy", "hunyuan_video_vae_bf16.safetensors"),
             493_000_000,
         ),
         weights(
