@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -145,7 +146,7 @@ def test_videos_are_put_together_and_cut_to_batches() -> None:
 
 def test_what_does_not_go_together_is_refused() -> None:
     sound = Latent(1, 1, samples=torch.zeros(1, 64, 5), space="ace-step", frames=5, fps=25.0)
-    for call, said in (
+    refused: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: change.resize(CTX, sound), "no width and height"),
         (lambda: change.trim_video(CTX, picture(), amount=1), "no frames"),
         (lambda: change.trim_video(CTX, video(), amount=9), "no latent frame is left of 3"),
@@ -157,7 +158,8 @@ def test_what_does_not_go_together_is_refused() -> None:
         (lambda: change.to_batch(CTX, Latent(64, 64)), "an empty latent"),
         (lambda: change.replace_frames(CTX, video(5), video(9)), "do not fit into 2"),
         (lambda: change.replace_frames(CTX, Latent(64, 32), video()), "an empty latent"),
-    ):
+    )
+    for call, said in refused:
         with pytest.raises(InvalidParam, match=said):
             call()
 

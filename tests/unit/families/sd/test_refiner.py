@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ def test_the_latents_are_those_of_the_pipeline(bench: Bench) -> None:
         guidance_scale=2.0,
     )
     latent = Latent(96, 64, samples=noisy, space="sdxl")
-    rest = {"latent": latent, "start_step": 3, "add_noise": False}
+    rest: dict[str, Any] = {"latent": latent, "start_step": 3, "add_noise": False}
     found = bench.latents(job(bench, sdxl_refiner, **rest))
     assert (found - wanted).abs().max() <= 1e-4
     assert (found - noisy).abs().max() > 0.05
