@@ -1,4 +1,7 @@
-"""From pictures to latents: one by one, in a batch, or as the frames of a video."""
+"""From pictures to latents: one by one, in a batch, or as the frames of a video.
+
+Never imports numpy itself: a server without the libraries of the runtime starts too.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
 
 from inline_core.engine.decoding import OnDevice
 from inline_core.errors import InvalidParam
@@ -20,6 +21,7 @@ from inline_core.sampling.family import LatentSpace
 from inline_core.sampling.values import Latent
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 _PICTURE: Final = 3  # axes of a picture's array; a video has one more
@@ -74,6 +76,8 @@ class Encoder:
         latent frame at the end.  Raises: as `pixels`.
         """
         self._ready()
+        import numpy as np
+
         space = self._space(vae)
         cut = [_cut(image, space.factor) for image in images]
         sizes = dict.fromkeys(picture.shape[:2] for picture in cut)
@@ -121,4 +125,4 @@ def _cut(image: Image, factor: int) -> NDArray[np.uint8]:
         raise InvalidParam(message, port="image")
     left, top = (image.width - width) // 2, (image.height - height) // 2
     cut = image.pixels[top : top + height, left : left + width]
-    return np.ascontiguousarray(cut)
+    return cut.copy()
