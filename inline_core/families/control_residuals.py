@@ -5,6 +5,7 @@ Imports torch, so it is imported on the device thread only.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,14 +34,18 @@ class Uses:
         return torch.stack([control.hint for control in self.controls])
 
 
+Parts = Sequence[Sequence["Tensor"]]
+
+
 def summed(
     conditioning: Sequence[EncodedPrompt],
     sigmas: Tensor,
-    run: Callable[[Uses], Sequence[Tensor]],
-) -> list[list[Tensor]]:
-    """The sums of what all ControlNets give, a list for each number of parts that networks have.
+    run: Callable[[Uses], Parts],
+) -> list[Parts]:
+    """The sums of what all ControlNets give, one for each number of parts that networks have.
 
-    `run` gives the parts (used, ...) of a network; they are multiplied with the strengths here.
+    `run` gives the parts (used, ...) of a network, for each kind of block of the model in order;
+    they are multiplied with the strengths here.
     Empty where no row has a ControlNet that counts at its sigma.  Rows without one get zeros, and
     networks are run with the rows that have them only, those of one length of text together,
     since not all of these networks know a mask.
@@ -50,31 +55,36 @@ def summed(
         for control in prompt.controls:
             if control.counts_at(sigma):
                 uses[id(control.network), len(prompt.features)].append((row, control))
-    totals: dict[int, list[Tensor]] = {}
+    totals: dict[tuple[int, ...], list[list[Tensor]]] = {}
+    rows = len(conditioning)
     for found in uses.values():
         index = torch.tensor([row for row, _ in found], device=sigmas.device)  # (used,)
         controls = [control for _, control in found]
         parts = run(Uses(controls[0].network, index, controls))
         strengths = torch.tensor([control.strength for control in controls], device=sigmas.device)
-        if len(parts) not in totals:
-            rows = len(conditioning)
-            totals[len(parts)] = [part.new_zeros(rows, *part.shape[1:]) for part in parts]
-        for total, part in zip(totals[len(parts)], parts, strict=True):
-            scale = strengths.to(part.dtype).view(-1, *(1 for _ in part.shape[1:]))  # (used, 1...)
-            total.index_add_(0, index, part * scale)
+        counts = tuple(map(len, parts))
+        if counts not in totals:
+            totals[counts] = [[one.new_zeros(rows, *one.shape[1:]) for one in of] for of in parts]
+        for sums, of in zip(totals[counts], parts, strict=True):
+            for total, one in zip(sums, of, strict=True):
+                scale = strengths.to(one.dtype).view(-1, *(1 for _ in one.shape[1:]))  # (used, 1..)
+                total.index_add_(0, index, one * scale)
     return list(totals.values())
 
 
 def for_blocks(
-    sums: Sequence[Sequence[Tensor]], blocks: int, place: Callable[[int, int], int]
+    sums: Sequence[Parts], kind: int, blocks: int, place: Callable[[int, int], int] | None = None
 ) -> Sequence[Tensor] | None:
-    """What is added after each block, in the form that a transformer of diffusers spreads itself.
+    """What is added after each block of a kind, in the form that a transformer spreads itself.
 
-    `place(block, parts)` is the number of the part that it adds after a block.  None for nothing.
+    `place(block, parts)` is the number of the part that it adds after a block; by default one part
+    for several blocks in a row, as in diffusers.  None for nothing.
     """
-    if len(sums) <= 1:
-        return sums[0] if sums else None
+    given = [parts[kind] for parts in sums if parts[kind]]
+    if len(given) <= 1:
+        return given[0] if given else None
+    where = place or (lambda block, parts: block // math.ceil(blocks / parts))
     return [
-        torch.stack([parts[place(block, len(parts))] for parts in sums]).sum(0)  # (rows, ...)
+        torch.stack([parts[where(block, len(parts))] for parts in given]).sum(0)  # (rows, ...)
         for block in range(blocks)
     ]

@@ -31,7 +31,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 PAGES = Path(inline_core.server.__file__).parent / "pages"
-MAX_BYTES = 64 * 1024
+MAX_BYTES = 68 * 1024
 # What Chromium itself writes for refused and failed requests; not an error of the page.
 NETWORK = re.compile(r"Failed to load resource|WebSocket connection to|ERR_INTERNET_DISCONNECTED")
 LONG = 30_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 from diffusers import FluxTransformer2DModel
 
 from inline_core.families import transformer
+from inline_core.families.flux1.control import load_control
 from inline_core.families.flux1.denoise import Flux1Denoiser
 from inline_core.families.flux1.family import RULES
 from inline_core.families.flux1.keys import TABLE
@@ -15,7 +16,7 @@ from inline_core.families.flux1.text import encode, with_references
 from inline_core.loading.adapters import AdaptedModel
 from inline_core.loading.stream import LoadPlan
 
-__all__ = ["adapted_model", "encode", "load_denoiser", "with_references"]
+__all__ = ["adapted_model", "encode", "load_control", "load_denoiser", "with_references"]
 
 
 def adapted_model(plan: LoadPlan) -> AdaptedModel:

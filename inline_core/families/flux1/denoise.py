@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from inline_core.families.denoiser import NetworkDenoiser
+from inline_core.families.flux1.control import USUAL_GUIDANCE, block_samples
 from inline_core.families.patches import patched, unpatched
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 # Of a model with a guidance input that is not told one, by what goes into it; from the pipelines.
 _GUIDANCE: Final = MappingProxyType({64: 3.5, 128: 10.0, 384: 30.0})
-_USUAL_GUIDANCE: Final = 3.5
 _AXES: Final = 3
 
 
@@ -60,14 +60,18 @@ class Flux1Denoiser(NetworkDenoiser):
         else:
             pictures += shown
         places = [_places(index, picture, device) for index, picture in enumerate(pictures)]
+        inputs = {
+            "encoder_hidden_states": text.to(dtype),
+            "pooled_projections": pooled.to(dtype),
+            "img_ids": torch.cat(places),
+            "txt_ids": torch.zeros((text.shape[1], _AXES), device=device),
+            "guidance": self._guidance(guidance, sigmas),
+        }
         output = self._model(
             hidden_states=torch.cat([patched(picture) for picture in pictures], dim=1).to(dtype),
-            encoder_hidden_states=text.to(dtype),
-            pooled_projections=pooled.to(dtype),
             timestep=sigmas,
-            img_ids=torch.cat(places),
-            txt_ids=torch.zeros((text.shape[1], _AXES), device=device),
-            guidance=self._guidance(guidance, sigmas),
+            **inputs,
+            **block_samples(self._model, conditioning, sigmas, patched(latents).to(dtype), inputs),
             return_dict=False,
         )[0][:, : height * width]  # (rows, places, 4 * channels)
         velocity = unpatched(output.float(), height, width)  # (rows, channels, h, w)
@@ -76,7 +80,7 @@ class Flux1Denoiser(NetworkDenoiser):
     def _guidance(self, guidance: Sequence[float | None], sigmas: Tensor) -> Tensor | None:
         if not self._model.config.guidance_embeds:
             return None
-        usual = _GUIDANCE.get(self._model.config.in_channels, _USUAL_GUIDANCE)
+        usual = _GUIDANCE.get(self._model.config.in_channels, USUAL_GUIDANCE)
         wanted = guidance or [None] * sigmas.shape[0]
         scales = [usual if scale is None else scale for scale in wanted]
         return torch.tensor(scales, dtype=torch.float32, device=sigmas.device)  # (rows,)

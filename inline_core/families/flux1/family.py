@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -71,6 +72,7 @@ RULES: Final = FamilyRules(
 PATCH_PIXELS: Final = 16  # latent factor 8, patches of 2
 TEXT_TOKENS: Final = 512
 T5_LAYERS: Final = 24
+_CONTROL_BLOCKS: Final = 15  # the most of published ones
 
 
 def table(wanted: ScheduleFor) -> FlowTable:
@@ -88,7 +90,7 @@ def workload(size: PassSize) -> Workload:
     if geometry["in_channels"] == geometry["out_channels"]:  # else references are channels
         tokens += size.reference_pixels // PATCH_PIXELS**2
     width = geometry["num_attention_heads"] * geometry["attention_head_dim"]
-    return picture_workload(
+    work = picture_workload(
         tokens=tokens * size.members,
         width=width,
         ffn_width=4 * width,
@@ -96,6 +98,11 @@ def workload(size: PassSize) -> Workload:
         size=(size.width, size.height),
         channels=size.decoder_channels,
     )
+    if not size.controls:
+        return work
+    # What ControlNets add, a part for each of their blocks, held as it is made and as a sum.
+    added = (size.controls + 1) * tokens * size.members * width * _CONTROL_BLOCKS
+    return replace(work, denoise_values=work.denoise_values + added)
 
 
 def check(job: SampleJob, _: Mapping[str, int]) -> None:
@@ -147,6 +154,8 @@ FLUX_1: Final = ModelFamily(
     looks_at_references=True,
     check=check,
     prompts_by_variant=True,
+    controlled=True,
+    control_latents=True,
     offers=(
         Offer(
             "black-forest-labs/flux-1",

@@ -5,7 +5,6 @@ Imports torch and diffusers, so it is imported on the device thread only.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from diffusers import QwenImageControlNetModel
 from torch.nn import functional
 
 from inline_core.families import transformer
-from inline_core.families.control_residuals import Uses, for_blocks, summed
+from inline_core.families.control_residuals import Parts, Uses, for_blocks, summed
 from inline_core.families.encoded_prompt import padded
 from inline_core.families.patches import patched
 from inline_core.families.qwen_image.keys import TABLE
@@ -53,7 +52,7 @@ def block_samples(
     latents = pictures[0]  # (rows, places, width)
     others = sum(picture.shape[1] for picture in pictures[1:])
 
-    def run(uses: Uses) -> Sequence[Tensor]:
+    def run(uses: Uses) -> Parts:
         hints = uses.hints.to(latents.dtype)  # (used, channels, 1, h, w)
         features, mask = padded([conditioning[row] for row in uses.index.tolist()])
         height, width = hints.shape[-2] // 2, hints.shape[-1] // 2
@@ -66,13 +65,9 @@ def block_samples(
             img_shapes=[[(1, height, width)]] * len(uses.index),
             return_dict=False,
         )
-        return parts  # each (used, places, width)
+        return [parts]  # each (used, places, width)
 
-    def place(block: int, parts: int) -> int:
-        # As QwenImageTransformer2DModel spreads them: one part for several blocks in a row.
-        return block // math.ceil(blocks / parts)
-
-    parts = for_blocks(summed(conditioning, sigmas, run), blocks, place)
+    parts = for_blocks(summed(conditioning, sigmas, run), 0, blocks)
     if parts is None or not others:
         return parts
     return [functional.pad(part, (0, 0, 0, others)) for part in parts]  # (rows, all places, width)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from inline_core.families.control_residuals import Uses, summed
+from inline_core.families.control_residuals import Parts, Uses, summed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,7 @@ def residuals(
     """
     dtype = inputs.dtype
 
-    def run(uses: Uses) -> Sequence[Tensor]:
+    def run(uses: Uses) -> Parts:
         features = [conditioning[row].features for row in uses.index.tolist()]
         index = uses.index
         down, middle = uses.network.module(
@@ -51,12 +51,12 @@ def residuals(
             added_cond_kwargs=None if added is None else {key: added[key][index] for key in added},
             return_dict=False,
         )
-        return [*down, middle]
+        return [[*down, middle]]
 
     sums = summed(conditioning, sigmas, run)
     if not sums:
         return {}
-    totals = sums[0]  # of one U-Net, all have the same number
+    totals = sums[0][0]  # of one U-Net, all have the same number
     return {
         "down_block_additional_residuals": totals[:-1],
         "mid_block_additional_residual": totals[-1],
