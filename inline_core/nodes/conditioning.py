@@ -114,7 +114,7 @@ def controlnet(
 
     It counts from `start` to `end`, shares of the sampling: 0 is pure noise, 1 the end.  Several
     add up.  The picture is brought to the size of the one that is made; ControlNets that look at
-    latents (Z-Image, Qwen-Image, FLUX.1) see it through `vae`, or through the VAE that fits the model.
+    latents (FLUX.1, Qwen-Image, Z-Image) see it through `vae`, or the VAE that fits the model.
     ControlNets for inpainting are shown the picture without what is white in `mask`.
     Raises: InvalidParam.
     """
