@@ -6,10 +6,6 @@ An edge ends at an input port, or at a param: then its value stands in for the o
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from inline_core.graph.spec import ParamSpec
 
 
 class PortKind(StrEnum):
@@ -67,24 +63,3 @@ def accepts(target: PortKind, source: PortKind) -> bool:
     if PortKind.ANY in {target, source}:
         return True
     return source is target or (source, target) in _COERCIONS
-
-
-def kind_of_param(param: ParamSpec) -> PortKind | None:
-    """The kind of value that may be wired into a param; None if it can only be set.
-
-    Numbers into a text are written out.
-    """
-    if param.widget in {"number", "seed"}:
-        return PortKind.NUMBER
-    if param.widget == "boolean":
-        return PortKind.BOOLEAN
-    return None if param.widget == "asset" else PortKind.TEXT
-
-
-def param_accepts(param: ParamSpec, source: PortKind) -> bool:
-    """Say whether a value of kind `source` may be wired into a param."""
-    kind = kind_of_param(param)
-    if kind is None:
-        return False
-    written = kind is PortKind.TEXT and param.widget != "select"
-    return accepts(kind, source) or (written and source in {PortKind.NUMBER, PortKind.BOOLEAN})

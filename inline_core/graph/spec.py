@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from inline_core.graph.ports import PortKind
+from inline_core.graph.ports import PortKind, accepts
 
 Widget = Literal["text", "textarea", "number", "boolean", "select", "seed", "asset"]
 ParamKind = Literal[
@@ -114,3 +114,24 @@ class NodeSpec:
     def param(self, key: str) -> ParamSpec | None:
         """The param `key`, or None if this type has none of that name."""
         return self._params_by_key.get(key)
+
+
+def kind_of_param(param: ParamSpec) -> PortKind | None:
+    """The kind of value that may be wired into a param; None if it can only be set.
+
+    Numbers into a text are written out.
+    """
+    if param.widget in {"number", "seed"}:
+        return PortKind.NUMBER
+    if param.widget == "boolean":
+        return PortKind.BOOLEAN
+    return None if param.widget == "asset" else PortKind.TEXT
+
+
+def param_accepts(param: ParamSpec, source: PortKind) -> bool:
+    """Say whether a value of kind `source` may be wired into a param."""
+    kind = kind_of_param(param)
+    if kind is None:
+        return False
+    written = kind is PortKind.TEXT and param.widget != "select"
+    return accepts(kind, source) or (written and source in {PortKind.NUMBER, PortKind.BOOLEAN})

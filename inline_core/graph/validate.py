@@ -11,8 +11,8 @@ from inline_core.graph.document import read_graph
 from inline_core.graph.model import Edge, Graph, Node
 from inline_core.graph.order import cycles, execution_order
 from inline_core.graph.params import OptionSource, ParamRefused, convert
-from inline_core.graph.ports import accepts, kind_of_param, param_accepts
-from inline_core.graph.spec import NodeSpec, ParamSpec, PortSpec
+from inline_core.graph.ports import accepts
+from inline_core.graph.spec import NodeSpec, ParamSpec, PortSpec, kind_of_param, param_accepts
 
 _SHOWN_CYCLE = 12
 
