@@ -127,10 +127,10 @@ class MediaAccess:
         return decode_image(data, max_pixels=self._max_pixels, name="The picture")
 
     def _resolve(self, reference: object, kind: str) -> tuple[Path, str]:
-        ref = reference.get("ref") if isinstance(reference, Mapping) else None
-        known = isinstance(ref, str) and ref in _KEY_OF_REF
-        key = reference.get(_KEY_OF_REF[ref]) if known else None  # type: ignore[attr-defined,index]
-        if not known or not isinstance(key, str) or not key:
+        given = reference if isinstance(reference, Mapping) else {}
+        ref = given.get("ref")
+        key = given.get(_KEY_OF_REF.get(ref)) if isinstance(ref, str) else None
+        if not isinstance(key, str) or not key:
             article = "An" if kind[0] in "aeiou" else "A"
             message = (
                 f"{article} {kind} input node needs a valid asset reference: "

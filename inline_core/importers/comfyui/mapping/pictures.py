@@ -37,6 +37,7 @@ COLOURS: Final = {
 }
 
 # ---- sizes ---------------------------------------------------------------------------------------
+_WHITE: Final = 0xFFFFFF  # the largest of three bytes of colour
 
 
 def _with_mode(names: Mapping[str, str], *fixed: tuple[str, Any]) -> Entry:
@@ -196,7 +197,7 @@ _SHARED: Final = {"per_frame": False, "uniform": True}
 def hex_of(step: Step, name: str) -> str:
     """A colour that is given as a number.  Raises: Unsupported."""
     value = step.constant(name, 0)
-    if not isinstance(value, int) or not 0 <= value <= 0xFFFFFF:  # noqa: PLR2004 - #ffffff
+    if not isinstance(value, int) or not 0 <= value <= _WHITE:
         message = f"its {name} {value!r} is no colour"
         raise Unsupported(message)
     return f"#{value:06x}"
