@@ -73,6 +73,11 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     memory.add_argument(
         "--multi-gpu", action="store_true", default=None, help="split work over several GPUs"
     )
+    memory.add_argument(
+        "--parallel",
+        metavar="SPEC",
+        help="how one picture is split: auto, off, or degrees such as ulysses=2,ring=2",
+    )
     memory.add_argument("--threads", type=int, help="CPU threads for torch")
     other = parser.add_argument_group("other")
     other.add_argument("--start-paused", action="store_true", default=None)

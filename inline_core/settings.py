@@ -76,6 +76,26 @@ class Settings(BaseSettings):
     )
     smart_memory: bool = Field(True, description="Keep models warm between runs while room lasts.")
     multi_gpu: bool = Field(False, description="Split work over several GPUs.")
+    parallel: str = Field(
+        "",
+        description="How one picture is split over GPUs: auto, off, or degrees such as "
+        "ulysses=2,ring=2.",
+    )
+    parallel_step_timeout_s: float = Field(
+        300, gt=0, description="A rank without progress for this long is taken for stalled."
+    )
+    parallel_start_timeout_s: float = Field(
+        600, gt=0, description="Longest time a group of ranks may take to start."
+    )
+    parallel_idle_s: float = Field(
+        600, ge=0, description="Stop an idle group after this; 0: never."
+    )
+    parallel_hosts: int = Field(1, ge=1, le=64, description="Hosts that one group runs on.")
+    parallel_address: str = Field("", description="HOST:PORT where the ranks of other hosts meet.")
+    parallel_key: str | None = Field(None, description="Shared secret of the hosts.")
+    ray_address: str | None = Field(
+        None, description="A Ray cluster that whole jobs are sent to; `local` starts one."
+    )
     overlap_on_cpu: bool = Field(
         False, description="Load, encode and decode beside denoising on a CPU too (slower there)."
     )

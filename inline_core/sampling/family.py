@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inline_core.devices.budget import Workload
+from inline_core.devices.split import UNSPLIT, SplitTraits
 from inline_core.errors import InvalidParam
 from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.rules import FamilyRules
@@ -189,7 +190,8 @@ class ModelFamily:
     `comfyui_shifts` are the fixed shifts that ComfyUI gives its schedule, by variant ("": any).
     `refused` are variants that this release cannot run, and why; see `check_variant`.
     `controlled` says that it takes ControlNets (see `families.controls`), `control_latents` that
-    these look at the latents of a picture, not at its pixels.  `offers` are its
+    these look at the latents of a picture, not at its pixels.  `splits` says how a pass of its
+    model can be divided over several processes.  `offers` are its
     one-click nodes.  Of two families that could both be meant the one with the lower `rank` is.
     """
 
@@ -215,6 +217,7 @@ class ModelFamily:
     comfyui_shifts: Mapping[str, float] = field(default_factory=dict)
     controlled: bool = False
     control_latents: bool = False
+    splits: SplitTraits = UNSPLIT
     offers: tuple[Offer, ...] = ()
     rank: int = 100
 

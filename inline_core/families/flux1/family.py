@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
+from inline_core.devices.split import SplitTraits
 from inline_core.errors import InvalidParam
 from inline_core.families.autoencoders.kl_spaces import FLUX
 from inline_core.families.flux1.references import as_control, as_reference
@@ -156,6 +157,11 @@ FLUX_1: Final = ModelFamily(
     prompts_by_variant=True,
     controlled=True,
     control_latents=True,
+    splits=SplitTraits(
+        xdit=frozenset({"ulysses", "ring", "pipefusion"}),
+        diffusers=frozenset({"ulysses", "ring"}),
+        few_steps=frozenset({SCHNELL}),
+    ),
     offers=(
         Offer(
             "black-forest-labs/flux-1",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
+from inline_core.devices.split import SplitTraits
 from inline_core.families.autoencoders.kl_spaces import FLUX_2 as FLUX_2_LATENTS
 from inline_core.families.autoencoders.kl_spaces import FLUX_2_VAE_CHANNELS
 from inline_core.families.flux2.references import as_reference
@@ -32,7 +33,11 @@ _DISTILLED: Final = _defaults(4, 1.0)
 _BASE: Final = _defaults(50, 4.0)
 
 _REPO: Final = "Comfy-Org/flux2-klein-4B"
+_KLEIN_4B: Final = "klein-4b"
+_KLEIN_9B: Final = "klein-9b"
 KLEIN_KV: Final = "klein-9b-kv"  # trained with reference images that look at nothing else
+# Made for so few steps, and without guidance.
+_DISTILLED_KINDS: Final = frozenset({_KLEIN_4B, _KLEIN_9B, KLEIN_KV})
 _DEV: Final = "dev"
 _DEV_REPO: Final = "Comfy-Org/flux2-dev"
 _MISTRAL: Final = EncoderNeed("mistral3")
@@ -88,9 +93,9 @@ RULES: Final = FamilyRules(
     defaults=MappingProxyType(
         {
             # Shapes do not tell base models from distilled ones, which are assumed.
-            "klein-4b": _DISTILLED,
+            _KLEIN_4B: _DISTILLED,
             "klein-4b-base": _BASE,
-            "klein-9b": _DISTILLED,
+            _KLEIN_9B: _DISTILLED,
             "klein-9b-base": _BASE,
             KLEIN_KV: _DISTILLED,
             _DEV: _BASE,
@@ -144,6 +149,12 @@ FLUX_2: Final = ModelFamily(
     guidance_input="guidance_embeds",
     looks_at_references=True,
     prompts_by_variant=True,
+    splits=SplitTraits(
+        xdit=frozenset({"ulysses", "ring", "pipefusion"}),
+        diffusers=frozenset({"ulysses", "ring"}),
+        few_steps=_DISTILLED_KINDS,
+        without_cfg=_DISTILLED_KINDS,
+    ),
     offers=(
         Offer(
             "black-forest-labs/flux-2",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
+from inline_core.devices.split import SplitTraits
 from inline_core.families.autoencoders.wan_spaces import WAN_21
 from inline_core.families.published import qwen_image_vae, split_file, tokenizer, weights
 from inline_core.loading.component import Role
@@ -112,6 +113,11 @@ KREA_2: Final = ModelFamily(
     size_multiple=16,
     runtime="inline_core.families.krea2.components",
     workload=workload,
+    splits=SplitTraits(
+        xdit=frozenset({"ulysses"}),
+        few_steps=frozenset({TURBO}),
+        without_cfg=frozenset({TURBO}),
+    ),
     offers=(
         _offer(TURBO, "Krea 2 Turbo", 8, 0.0),
         _offer(RAW, "Krea 2 RAW", 28, 4.5),

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from inline_core.devices.budget import Workload
+from inline_core.devices.split import SplitTraits
 from inline_core.families.autoencoders.wan_spaces import WAN_21
 from inline_core.families.published import qwen_image_vae, split_file, tokenizer, weights
 from inline_core.families.qwen_image.pictures import ONE_PICTURE, as_condition, as_reference
@@ -108,6 +109,12 @@ QWEN_IMAGE: Final = ModelFamily(
     reads_pictures=True,
     controlled=True,
     control_latents=True,
+    # xDiT pads prompts, which have any length here, and leaves out the mask of what it padded.
+    splits=SplitTraits(
+        xdit=frozenset({"ulysses", "ring", "cfg"}),
+        diffusers=frozenset({"ulysses", "ring"}),
+        prefers="diffusers",
+    ),
     offers=(
         Offer("qwen/qwen-image", "Qwen-Image", takes=("image", "mask"), guided=_GUIDED),
         Offer(

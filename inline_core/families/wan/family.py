@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
+from inline_core.devices.split import SplitTraits
 from inline_core.errors import InvalidParam
 from inline_core.families.autoencoders.wan_spaces import WAN_21, WAN_22
 from inline_core.families.published import split_file, tokenizer, weights
@@ -172,6 +173,9 @@ def _offer(name: str, title: str, **more: Any) -> Offer:
     return Offer(f"wan-ai/wan-{name}", title, size=(64, 4096), **{**_FRAMES, **more})
 
 
+_SPLITS: Final = SplitTraits(
+    xdit=frozenset({"ulysses", "ring", "cfg"}), diffusers=frozenset({"ulysses", "ring"})
+)
 WAN: Final = ModelFamily(
     rules=RULES,
     space=WAN_21,
@@ -183,6 +187,7 @@ WAN: Final = ModelFamily(
     looks_at_references=True,
     holds_loosely=True,
     check=check,
+    splits=_SPLITS,
     offers=(
         _offer("text-to-video", "Wan Text to Video", variants=("t2v-14b", "t2v-1.3b", "t2v")),
         _offer(
@@ -211,6 +216,7 @@ WAN_5B: Final = ModelFamily(
     workload=lambda size: _workload(WAN_22, size),
     looks_at_references=True,
     check=check,
+    splits=_SPLITS,
     offers=(
         _offer(
             "2-2-5b",

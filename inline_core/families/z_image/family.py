@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inline_core.devices.budget import Workload
+from inline_core.devices.split import SplitTraits
 from inline_core.families.autoencoders.kl_spaces import FLUX
 from inline_core.families.published import flux_vae, qwen3_4b, split_file, weights
 from inline_core.loading.component import Role
@@ -18,6 +19,7 @@ from inline_core.sampling.sigmas.tables import FlowTable
 
 # Shapes do not tell the base model from Turbo, which is assumed unless its node is used.
 BASE: Final = "base"
+TURBO: Final = "turbo"
 _SHIFT: Final = 3.0
 
 
@@ -47,7 +49,7 @@ RULES: Final = FamilyRules(
     defaults=MappingProxyType(
         # The demo is not distilled: a little guidance makes its outlines firmer.
         {
-            "turbo": _defaults(1024),
+            TURBO: _defaults(1024),
             "demo": _defaults(128, 1.0),
             "tiny": _defaults(128),
             BASE: _defaults(1024, 4.0, 50),
@@ -115,6 +117,13 @@ Z_IMAGE: Final = ModelFamily(
     ),
     controlled=True,
     control_latents=True,
+    splits=SplitTraits(
+        xdit=frozenset({"ulysses", "ring", "cfg"}),
+        diffusers=frozenset({"ulysses"}),
+        pads_heads=True,
+        few_steps=frozenset({TURBO}),
+        without_cfg=frozenset({TURBO}),
+    ),
     rank=0,
 )
 FAMILIES: Final = (Z_IMAGE,)
