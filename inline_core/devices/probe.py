@@ -96,7 +96,7 @@ def _cpu_name() -> str:
 
 def nvidia_gpus() -> tuple[Gpu, ...]:
     """Every NVIDIA GPU the driver knows, with its own index; empty without a driver."""
-    nvml = _nvml()
+    nvml = driver_library()
     if nvml is None:
         return ()
     gpus = []
@@ -122,7 +122,7 @@ def nvidia_gpus() -> tuple[Gpu, ...]:
 
 def vram_free_bytes(gpu: Gpu) -> int | None:
     """Free memory of one GPU now, or None if the driver does not say."""
-    nvml = _nvml()
+    nvml = driver_library()
     if nvml is None:
         return None
     try:
@@ -136,7 +136,7 @@ def vram_free_bytes(gpu: Gpu) -> int | None:
         return None
 
 
-def _nvml() -> Any:
+def driver_library() -> Any:
     """The driver's library, initialised; None where there is no driver."""
     if importlib.util.find_spec("pynvml") is None:
         return None
