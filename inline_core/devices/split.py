@@ -200,8 +200,8 @@ def split_demand(demand: Demand, split: Split, layers: int = 0) -> Demand:
 
     By the table in the README of xDiT, with A for the activations of a pass: splitting the tokens
     over N ranks leaves 2A/N (the parts, and what is exchanged), PipeFusion with M pieces 2A/M and
-    the keys and values of the stage's `layers` for the whole picture (0: taken for 2A, which
-    is what 32 layers take).  CFG counts as nothing saved, since a pass may have one estimate only.
+    the keys and values of the stage's `layers` for the whole picture (0: taken for 2A, as of 32
+    layers in two stages).  CFG counts as nothing saved, since a pass may have one estimate only.
     """
     work = demand.work
     values = work.denoise_values
