@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -19,11 +20,18 @@ from inline_core.devices.budget import (
     headroom_bytes,
 )
 from inline_core.devices.ladder import Plan, make_plan, place_vae
-from inline_core.devices.placement import DeviceKind, Placement
+from inline_core.devices.placement import DeviceKind, Placement, Rung
 from inline_core.devices.probe import probe, ram_free_bytes, vram_free_bytes
+from inline_core.devices.split import ModelFacts, SplitDecision, SplitTraits, split_demand
+from inline_core.devices.split_choice import decide
+from inline_core.devices.split_rules import Libraries, Site, installed_libraries, site_problems
+from inline_core.devices.split_setting import AUTO, Wanted, wanted_split
+from inline_core.devices.topology import Topology, find_topology
+from inline_core.errors import InvalidRequest
 from inline_core.settings import Settings
 
 _SUMMARY_FRESH_S: Final = 1.0
+_IN_PLACE: Final[frozenset[Rung]] = frozenset({"resident", "int8"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +45,22 @@ class Room:
 class DevicePolicy:
     """Names devices and precisions for everybody else.  Safe to use from any thread.
 
-    `machine` stands in for the hardware that is found (tests plan for machines they do not have).
+    `machine` stands in for the hardware that is found, `topology` for its links and `libraries` for
+    the versions that are installed (tests plan for machines they do not have).
     """
 
-    def __init__(self, settings: Settings, machine: Machine | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        machine: Machine | None = None,
+        topology: Topology | None = None,
+        libraries: Libraries | None = None,
+    ) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._machine = machine
+        self._topology = topology
+        self._libraries = libraries
         self._free: tuple[float, int | None, int] | None = None
 
     @property
@@ -53,6 +70,17 @@ class DevicePolicy:
             if self._machine is None:
                 self._machine = probe(allow_gpu=self._settings.profile != "cpu")
             return self._machine
+
+    @property
+    def topology(self) -> Topology:
+        """How the GPUs are linked; probed once, empty where there are none of NVIDIA."""
+        machine = self.machine
+        if machine.kind != "cuda":
+            return Topology()
+        with self._lock:
+            if self._topology is None:
+                self._topology = find_topology(machine.gpus)
+            return self._topology
 
     @property
     def device_key(self) -> str:
@@ -90,6 +118,71 @@ class DevicePolicy:
     def plan(self, demand: Demand) -> Plan:
         """Where the components of one job go; the same demand always gives the same plan."""
         return make_plan(self.machine, self.profile, demand, self.budget_bytes)
+
+    def split(
+        self, traits: SplitTraits, facts: ModelFacts, demand: Demand | None = None
+    ) -> SplitDecision:
+        """How passes of a model are split over ranks by the settings, or why they are not.
+
+        `demand` is that of a whole pass; without it each rank is taken to have room.
+        Raises: InvalidRequest for a setting that cannot be read.
+        """
+        wanted = self._wanted()
+        # What would be done says what has to fit, also where it is only told about.
+        planned = self._decide(wanted or AUTO, traits, facts, fits=True)
+        fits = demand is None or self._has_room(planned, facts, demand)
+        return self._decide(wanted, traits, facts, fits=fits)
+
+    def check_parallel(self) -> None:
+        """Look at the setting for splits before anything starts, without any model.
+
+        Raises: InvalidRequest if it cannot be read, or asks for more than this machine has.
+        """
+        wanted = self._wanted()
+        if wanted is None or wanted.auto:
+            return
+        problems = site_problems(wanted.world, wanted.in_words, self._site())
+        if problems:
+            message = f"INLINE_PARALLEL cannot be used here: {'; '.join(problems)}"
+            raise InvalidRequest(message)
+
+    def _wanted(self) -> Wanted | None:
+        return wanted_split(self._settings.parallel, multi_gpu=self._settings.multi_gpu)
+
+    def _parallel_in_words(self) -> str:
+        """The setting in effect; one that cannot be read is told as it is."""
+        try:
+            wanted = self._wanted()
+        except InvalidRequest:
+            return self._settings.parallel
+        return wanted.in_words if wanted else "off"
+
+    def _site(self) -> Site:
+        if self._libraries is None:
+            self._libraries = installed_libraries()
+        hosts = self._settings.parallel_hosts
+        return Site(self.machine, self.topology, self._libraries, hosts, sys.platform)
+
+    def _decide(
+        self, wanted: Wanted | None, traits: SplitTraits, facts: ModelFacts, *, fits: bool
+    ) -> SplitDecision:
+        site = self._site()
+        place = (site.machine, site.topology, site.libraries, site.hosts)
+        return decide(wanted, traits, facts, *place, plan_fits_whole=fits, platform=site.platform)
+
+    def _has_room(self, planned: SplitDecision, facts: ModelFacts, demand: Demand) -> bool:
+        """Whether the smallest rank has room for its part; weights cannot be streamed to ranks."""
+        split, machine = planned.split, self.machine
+        if split is None:
+            return True
+        if machine.kind == "cuda":
+            ranks = (gpu for gpu in machine.gpus if gpu.index in planned.gpus)
+            machine = replace(machine, gpus=(min(ranks, key=lambda gpu: gpu.total_bytes),))
+        else:
+            here = max(split.world // self._settings.parallel_hosts, 1)
+            machine = replace(machine, ram_bytes=machine.ram_bytes // here)
+        part = split_demand(demand, split, facts.layers)
+        return make_plan(machine, self.profile, part, self.budget_bytes).rung in _IN_PLACE
 
     def place_vae(self, weights: Weights) -> Placement:
         """Where a VAE goes, whatever model it is used with."""
@@ -156,6 +249,8 @@ class DevicePolicy:
                 }
                 for gpu in machine.gpus
             ],
+            "links": self.topology.in_words([gpu.index for gpu in machine.gpus]),
+            "parallel": self._parallel_in_words(),
         }
 
     def _free_now(self) -> tuple[int | None, int]:
