@@ -10,6 +10,7 @@ from pathlib import Path
 from inline_core.devices.budget import Demand, Weights
 from inline_core.devices.ladder import Plan
 from inline_core.devices.policy import DevicePolicy
+from inline_core.devices.split import ModelFacts
 from inline_core.errors import DoesNotFit, ModelFileInvalid
 from inline_core.families.references import reference_pixels
 from inline_core.loading.blocks import weights_of
@@ -81,6 +82,25 @@ def describe(files: WeightFiles) -> Opened:
         logical.tensors, identity.dtype, packed=bool(logical.packings), prefix=identity.prefix
     )
     return Opened(files, identity, weights)
+
+
+def model_facts(reference: ComponentRef, identity: FileIdentity, family: ModelFamily) -> ModelFacts:
+    """What of a diffusion model decides how its passes can be split; sizes from its header.
+
+    Its variant is that of the reference, which may have been told by the user.
+    """
+    config = identity.config
+
+    def first_of(*names: str) -> int:
+        return next((int(config[name]) for name in names if config.get(name)), 0)
+
+    return ModelFacts(
+        label=reference.name,
+        family=family.rules.label,
+        variant=reference.variant,
+        heads=first_of("num_attention_heads", "n_heads"),
+        layers=first_of("num_layers", "n_layers") + first_of("num_single_layers"),
+    )
 
 
 def demand_of(
