@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
+from inline_core.devices.budget import Demand
 from inline_core.devices.policy import DevicePolicy
+from inline_core.devices.split import ModelFacts
 from inline_core.errors import InlineError, ModelFileMissing
-from inline_core.families.demand import OpenedFiles, demand_of
+from inline_core.families.demand import OpenedFiles, demand_of, model_facts
 from inline_core.families.registry import FAMILIES, open_catalog
 from inline_core.loading.catalog import Catalog
 from inline_core.loading.component import ComponentRef, Role
@@ -52,21 +55,37 @@ class Report:
         return "\n".join([f"Inline Core {__version__}", *self.lines, *ending])
 
 
-def examine(settings: Settings) -> Report:
-    """Look at everything a render needs.  Loads no model and downloads nothing."""
+def examine(settings: Settings, policy: DevicePolicy | None = None) -> Report:
+    """Look at everything a render needs.  Loads no model and downloads nothing.
+
+    `policy` stands in for that of the hardware that is found.
+    """
     report = Report()
     report.note("ok", "python", f"{platform.python_version()} at {sys.executable}")
     _packages(report, _SERVER, "server")
     _packages(report, _RUNTIME, "runtime")
-    policy = DevicePolicy(settings)
+    policy = policy or DevicePolicy(settings)
     device = policy.summary()
     report.note("ok", "device", f"{device['kind']} ({device.get('name')}): {device.get('reason')}")
+    _links(report, device, policy)
     catalog = open_catalog(settings)
     for warning in catalog.warnings():
         report.note("note", "models", warning)
     _families(report, catalog, policy)
     _places(report, settings)
     return report
+
+
+def _links(report: Report, device: Mapping[str, Any], policy: DevicePolicy) -> None:
+    """Say how GPUs are linked and what the setting for splits is, and whether it can be."""
+    if device["kind"] == "cuda":
+        report.note("ok", "links", device["links"])
+    try:
+        policy.check_parallel()
+    except InlineError as error:
+        report.fault("parallel", error.message, error.message)
+    else:
+        report.note("ok", "parallel", device["parallel"])
 
 
 def _packages(report: Report, names: Iterable[str], extra: str) -> None:
@@ -136,6 +155,24 @@ def _fit(
         report.note("ok", "", detail)
     else:
         report.note("note", "", f"{detail}; {plan.reasons[-1]}")
+    facts = model_facts(parts[0], named["model"].identity, family)
+    _split(report, family, policy, facts, demand)
+
+
+def _split(
+    report: Report, family: ModelFamily, policy: DevicePolicy, facts: ModelFacts, demand: Demand
+) -> None:
+    """Say how its passes are divided over several processes, or why they are not."""
+    try:
+        decision = policy.split(family.splits, facts, demand)
+    except InlineError:
+        return  # told once, of the setting
+    if decision.problems:
+        problems = "; ".join(decision.problems)
+        report.fault("", f"cannot be split: {problems}", f"{family.rules.label}: {problems}")
+        return
+    how = f"split: {decision.split.in_words}" if decision.split else "not split"
+    report.note("ok", "", f"{how}: {'; '.join(decision.reasons)}")
 
 
 def _places(report: Report, settings: Settings) -> None:
