@@ -28,7 +28,7 @@ from inline_core.errors import InvalidRequest
 from inline_core.families.registry import FAMILIES
 from inline_core.settings import Settings
 from tests.unit.devices.fake_nvml import ALL_OF_FOUR, NVLINK_PAIRS, FakeNvml, gpus
-from tests.unit.devices.hosts import FACTS, LIBRARIES
+from tests.unit.devices.hosts import FACTS, LIBRARIES, UNEQUAL
 
 
 def policy() -> DevicePolicy:
@@ -227,6 +227,16 @@ def test_ranks_must_have_room(
     assert (found.split, found.problems) == (split, ())
     assert reason in text
     assert ("does not" in text) is ("does not" in reason or "would hold" in reason)
+
+
+@pytest.mark.parametrize(("setting", "fits"), [("ulysses=2", True), ("ulysses=3", False)])
+def test_the_smallest_rank_must_have_room(setting: str, fits: bool) -> None:
+    """Two of 48 GiB and one of 24, for 28 GB in int8."""
+    machine = Machine("cuda", "x", 256 * GIB, UNEQUAL.gpus)
+    asked = DevicePolicy(Settings(parallel=setting), machine, Topology(), LIBRARIES)
+    found = asked.split(FAMILIES["flux-1"].splits, FACTS["flux-1"], big(28 * BILLION))
+    assert found.split is not None
+    assert ("does not fit" in "; ".join(found.reasons)) is not fits
 
 
 def test_ranks_on_a_processor_share_its_memory() -> None:

@@ -172,6 +172,8 @@ def test_a_model_too_big_for_each_gpu_is_not_split_by_itself(
         (2, ONE, "flux-1", Split("xdit", ring=2), (0,)),
         (2, TWO_PCIE, "krea-2", Split("xdit", ulysses=4), (0, 1)),
         (3, ONE, "krea-2", Split("xdit", ulysses=3), (0,)),
+        # Eight would divide 48 heads, but not over three hosts.
+        (3, Host(gpus(3)), "krea-2", Split("xdit", ulysses=6), (0, 1)),
     ],
 )
 def test_auto_over_hosts_is_a_ring_over_them(
