@@ -267,6 +267,12 @@ class Unavailable(InlineError):
     code = "unavailable"
 
 
+class WorkerLost(InlineError):
+    """A process that computes for the server ended or stalled; the message names it and how."""
+
+    code = "worker_lost"
+
+
 class AlreadyRunning(InlineError):
     """Another server holds the data directory."""
 
@@ -277,3 +283,14 @@ class PortTaken(InlineError):
     """The port to listen on is in use."""
 
     code = "port_taken"
+
+
+def error_of(code: str, message: str) -> InlineError:
+    """The error with a code, as another process has told it; `Internal` for an unknown one."""
+    kinds = [
+        kind
+        for kind in globals().values()
+        if isinstance(kind, type) and issubclass(kind, InlineError) and kind.code == code
+    ]
+    kind = kinds[0] if kinds and kinds[0] is not InvalidGraph else Internal
+    return kind(message)

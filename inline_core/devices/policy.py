@@ -133,6 +133,18 @@ class DevicePolicy:
         fits = demand is None or self._has_room(planned, facts, demand)
         return self._decide(wanted, traits, facts, fits=fits)
 
+    @property
+    def may_split(self) -> bool:
+        """Whether there can be a group at all: it was asked for, and there is more than one device.
+
+        A setting that cannot be read counts: each run is told.
+        """
+        try:
+            wanted = self._wanted()
+        except InvalidRequest:
+            return True
+        return wanted is not None and (not wanted.auto or len(self.machine.gpus) > 1)
+
     def check_parallel(self) -> None:
         """Look at the setting for splits before anything starts, without any model.
 

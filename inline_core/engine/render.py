@@ -327,9 +327,13 @@ class TorchRender:
             # A processor has no idle units for it: there it takes turns with denoising.
             lane = self._lane = DeviceThread("lane-0", around=self._set_up)
         speeds = PassSpeeds(self._settings.data_dir / SPEEDS_FILE)
-        sampler = InProcessSampler(
+        sampler: Any = InProcessSampler(
             self._device, modules, self._settings.max_batch, lane=lane, speeds=speeds
         )
+        if self._policy.may_split:
+            from inline_core.engine.grouping import with_group
+
+            sampler = with_group(sampler, self._settings, self._policy)
         # The libraries leave over a million objects; looked at again at each eviction they would
         # cost half a second.
         gc.collect()

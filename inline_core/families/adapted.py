@@ -65,8 +65,9 @@ class SharedDenoiser:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a run should know about how its passes were made."""
+        note = getattr(self.denoiser.module, "note", "")
         if self.compiled is None or not self.compiled.problem:
-            return ()
+            return (note,) if note else ()
         return (f"The blocks were not compiled, but run as they are ({self.compiled.problem})",)
 
 

@@ -25,6 +25,10 @@ class NetworkDenoiser:
         """The network, for what is put on it (adapters)."""
         return self._model
 
+    def replace_network(self, network: Any) -> None:
+        """Call `network` from now on, which stands in for the one there was."""
+        self._model = network
+
     @property
     def blocks(self) -> Sequence[Any]:
         """The repeated blocks in order, which may be reused or left out (see `families.blocks`)."""

@@ -40,6 +40,7 @@ from inline_core.families.registry import (
     table_of,
 )
 from inline_core.families.soundtracks import Soundtracks
+from inline_core.families.splitting.seam import Splitting
 from inline_core.families.text_generation import TextGenerators
 from inline_core.families.upscaling import Upscalers
 from inline_core.loading.adapters import match_adapter
@@ -64,8 +65,12 @@ class ModuleSource:
         policy: DevicePolicy,
         data_dir: Path | None = None,
         options: ModuleOptions | None = None,
+        splitting: Splitting | None = None,
     ) -> None:
-        """`data_dir` keeps hashes of files and preview colours over restarts (None: nowhere)."""
+        """`data_dir` keeps hashes of files and preview colours over restarts (None: nowhere).
+
+        With `splitting` this process is a rank of a group, and models are divided.
+        """
         self._catalog = catalog
         self._pool = pool
         self._policy = policy
@@ -74,6 +79,7 @@ class ModuleSource:
         self._hashes = FileHashes(None if data_dir is None else data_dir / "file-hashes.json")
         self.prompts = Prompts(catalog, self._leasing)
         self._options = options or ModuleOptions()
+        self._splitting = splitting
         self._previews = Previews(
             catalog,
             pool,
@@ -143,7 +149,7 @@ class ModuleSource:
                 preview = of_video(preview, family.space, job.latent)
             control, end_controls = self._controls.start(job, family, plan.model, table, check)
             leases.callback(end_controls)
-            denoiser, adapters = self._experts(job.model, reading, leases)
+            denoiser, adapters = self._loaded(job.model, reading, leases)
             release = leases.pop_all().close
         refer = functools.partial(with_references, family, job, plan.model.device)
         complete = {
@@ -213,6 +219,8 @@ class ModuleSource:
         plan = plan_of_job(self._policy, family, parts, job)
         if not plan.fits:
             raise does_not_fit(job.model, (job.latent.width, job.latent.height), plan)
+        if self._splitting is not None:
+            plan = self._splitting.place(plan, job.model)
         return replace(plan, model=replace(plan.model, attention=self._options.attention))
 
     def _changes_of_plan(self, model: ComponentRef, plan: Plan) -> list[str]:
@@ -250,6 +258,7 @@ class ModuleSource:
                 "attention": plan.model.attention,
                 "compiled": self._options.compiled,
                 "reasons": list(plan.reasons),
+                **({"parallel": plan.model.parallel} if plan.model.parallel else {}),
             },
             "versions": self._versions,
         }
@@ -263,6 +272,27 @@ class ModuleSource:
         return found if sha256 is None else {**found, "sha256": sha256}
 
     # ---- leases --------------------------------------------------------------------------------
+
+    def lease_model(
+        self, model: ComponentRef, plan: Plan, check: Callable[[], None]
+    ) -> tuple[Any, Callable[[], None]]:
+        """The model alone, for a rank that computes passes for another one; how to give it back.
+
+        Raises: ModelFileInvalid, ModelFileMissing, OutOfMemory.
+        """
+        reading = Reading(family_of(model), plan, check, [], None, model)
+        with contextlib.ExitStack() as leases:
+            denoiser, _ = self._experts(model, reading, leases)
+            return denoiser, leases.pop_all().close
+
+    def _loaded(
+        self, model: ComponentRef, reading: Reading, leases: contextlib.ExitStack
+    ) -> tuple[Any, list[dict[str, Any]]]:
+        """The model with its adapters, on all ranks if it is divided."""
+        load = functools.partial(self._experts, model, reading, leases)
+        if self._splitting is None:
+            return load()
+        return self._splitting.lead(model, reading.plan, leases, load)
 
     def _experts(
         self, model: ComponentRef, reading: Reading, leases: contextlib.ExitStack
@@ -306,9 +336,11 @@ class ModuleSource:
         check_backend(placement.attention, placement.device, placement.dtype)
         # Streamed weights come and go in hooks, which compiled code does not see.
         compiled = self._options.compiled and placement.offload == "none"
-        return SharedDenoiser.around(
-            runtime.load_denoiser(plan), placement.attention, compiled=compiled
-        )
+        denoiser = runtime.load_denoiser(plan)
+        shared = SharedDenoiser.around(denoiser, placement.attention, compiled=compiled)
+        if self._splitting is not None:
+            self._splitting.divide(denoiser, placement)
+        return shared
 
 
 def _nothing() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from inline_core.devices.split import Split
 from inline_core.loading.component import ComponentRef
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.patches import ExpertBoundary, every
@@ -28,6 +29,7 @@ class BatchKey:
     references: tuple[tuple[int, int], ...] = ()
     frames: int = 1
     controls: tuple[ComponentRef, ...] = ()
+    split: Split | None = None
 
     @classmethod
     def of(cls, job: SampleJob) -> BatchKey:
@@ -36,7 +38,8 @@ class BatchKey:
         kept = every(job.model.patches, ExpertBoundary)
         model, latent = replace(job.model, patches=kept), job.latent
         references = tuple((item.width, item.height) for item in job.positive.references)
-        return cls(model, latent.width, latent.height, references, latent.frames, job.controls)
+        size = (latent.width, latent.height)
+        return cls(model, *size, references, latent.frames, job.controls, job.split)
 
     @property
     def sizes(self) -> tuple[tuple[int, ...], ...]:
@@ -71,6 +74,8 @@ def refusal(entry: Member, active: Sequence[Member], max_batch: int) -> str | No
         return "other_size"
     if entry.key.controls != key.controls:
         return "other_controls"
+    if entry.key.split != key.split:
+        return "other_split"
     if sum(item.pictures for item in active) + entry.pictures > max_batch:
         return "batch_full"
     return None

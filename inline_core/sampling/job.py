@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from inline_core.devices.split import Split
 from inline_core.loading.component import ComponentRef
 from inline_core.sampling.values import Conditioning, Latent
 
@@ -45,6 +46,7 @@ class SampleJob:
     `end_step` are run; with `leftover_noise` the last one does not go down to 0.  Without
     `add_noise` the latent is taken as noisy already (the second half of a split sampling).
     `one_draw` draws the noise of a batch as ComfyUI does (see `NoiseSource`).
+    `split` is how the passes of the job are divided over a group of processes (None: they are not).
     `second` is another conditioning between the positive and the negative one (`second_cfg`,
     `dual_style`: regular or nested).  `options` are those of the solver.  Of two waiting jobs the
     one with the higher `priority` is first.
@@ -71,6 +73,7 @@ class SampleJob:
     dual_style: str = "regular"
     options: Mapping[str, Any] = field(default_factory=dict)
     priority: int = 0
+    split: Split | None = None
     cancel: CancelCheck | None = None
     on_step: Callable[[StepReport], None] | None = None
     on_phase: Callable[[str, float, str], None] | None = None

@@ -42,6 +42,7 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "hash_mismatch": 502,
     "size_mismatch": 502,
     "unavailable": 503,
+    "worker_lost": 503,
     "disk_full": 507,
 }
 _CODE_OF_STATUS = {

@@ -14,10 +14,12 @@ from typing import Any
 import structlog
 from filelock import FileLock, Timeout
 
+from inline_core.devices.policy import DevicePolicy
 from inline_core.downloads.queue import Downloads
 from inline_core.engine.cache import ValueCache
 from inline_core.engine.estimate import Estimator
 from inline_core.engine.executor import Executor, Workshop
+from inline_core.engine.grouping import meeting_of
 from inline_core.engine.media_access import MediaAccess
 from inline_core.engine.orchestrator import Orchestrator
 from inline_core.engine.progress import ProgressBoard
@@ -149,12 +151,15 @@ def resolve_token(settings: Settings) -> str | None:
 def build_services(settings: Settings, specs: Mapping[str, NodeSpec] | None = None) -> Services:
     """Make every part; `specs` replaces the node types that are installed.
 
-    Raises: AlreadyRunning.
+    Raises: AlreadyRunning; InvalidRequest for a split over GPUs that cannot be had here.
     """
+    policy = DevicePolicy(settings)
+    policy.check_parallel()
+    meeting_of(settings)
     lock = lock_data_dir(settings)
     specs = node_specs() if specs is None else specs
     catalog = open_catalog(settings)
-    render = TorchRender(settings, catalog)
+    render = TorchRender(settings, catalog, policy)
     database = Database(settings.database_path)
     queries = Queries(database)
     log = EventLog(queries)

@@ -1,0 +1,1 @@
+"""A group of processes that makes one picture together: the side of the server."""
