@@ -336,6 +336,8 @@ class ModuleSource:
         check_backend(placement.attention, placement.device, placement.dtype)
         # Streamed weights come and go in hooks, which compiled code does not see.
         compiled = self._options.compiled and placement.offload == "none"
+        if self._splitting is not None:
+            plan = self._splitting.part(plan)
         denoiser = runtime.load_denoiser(plan)
         shared = SharedDenoiser.around(denoiser, placement.attention, compiled=compiled)
         if self._splitting is not None:

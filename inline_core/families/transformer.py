@@ -14,6 +14,7 @@ from accelerate import init_empty_weights
 from inline_core.families.key_table import KeyTable
 from inline_core.loading.adapters import AdaptedModel, AdapterTarget
 from inline_core.loading.offload import offload
+from inline_core.loading.stages import keep_stage
 from inline_core.loading.stream import LoadPlan, TensorSource, fill
 
 _MATRIX = 2
@@ -43,12 +44,14 @@ def load_transformer(plan: LoadPlan, build: Callable[..., Any], table: Keys, **c
     # Unlike with the meta device, what is computed and not loaded (positions) is really there.
     with init_empty_weights(include_buffers=False):
         model = build(**{**config, **plan.identity.config, **told})
+    absent = keep_stage(model, *plan.stage) if plan.stage[1] > 1 else ()
     place_buffers(model, plan.placement.storage)
     prefix = plan.identity.prefix
     sources = table.sources(plan.logical.tensors, prefix)
+    elsewhere = [source.name for name, source in sources.items() if name.startswith(absent)]
     # Of the class itself: norms and tables of modulation that lose too much in half precision.
     precise = getattr(build, "_keep_in_fp32_modules", None) or ()
-    fill(model, sources, plan, ignorable=table.ignored(prefix), precise=precise)
+    fill(model, sources, plan, ignorable=[*table.ignored(prefix), *elsewhere], precise=precise)
     offload(model, plan.placement)
     return model.eval()
 

@@ -20,6 +20,7 @@ from torch.nn import functional
 from inline_core.errors import ModelFileInvalid
 from inline_core.loading.adapters import AdapterModule, AdapterTarget, MatchedAdapter
 from inline_core.loading.reader import TensorReader
+from inline_core.loading.stages import AbsentBlock
 
 
 class Delta(Protocol):
@@ -183,7 +184,8 @@ class AdapterSwitch:
     """Puts adapters on one loaded model and takes them off; between passes, never within one."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._module = module
+        # As they are called now: a pipeline renumbers the blocks that it keeps.
+        self._layers = dict(module.named_modules())
         self._on: tuple[tuple[LoadedAdapter, float], ...] = ()
         self._handles: list[Any] = []
 
@@ -203,9 +205,17 @@ class AdapterSwitch:
             for name, deltas in adapter.deltas.items():
                 by_linear[name].extend((delta, strength) for delta in deltas)
         for name, changes in by_linear.items():
-            linear = self._module.get_submodule(name)
+            if self._is_elsewhere(name):
+                continue
+            linear = self._layers[name]
             self._handles.append(linear.register_forward_hook(_adding(changes)))
         self._on = wanted
+
+    def _is_elsewhere(self, name: str) -> bool:
+        """Whether the layer is part of a block that another process holds."""
+        parts = name.split(".")
+        above = (".".join(parts[:count]) for count in range(1, len(parts)))
+        return any(isinstance(self._layers.get(owner), AbsentBlock) for owner in above)
 
 
 def _adding(changes: Sequence[tuple[Delta, float]]) -> Callable[[nn.Module, Any, Tensor], Tensor]:

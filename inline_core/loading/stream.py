@@ -58,7 +58,8 @@ class LoadPlan:
     """All that a loader needs: checked files, what they are, where to put them, how to call them.
 
     `logical` has the tensors under their plain names and how packed ones lie in the file.
-    `check` is called between tensors and raises to stop the load.
+    `check` is called between tensors and raises to stop the load.  `stage` is (which, of how many)
+    where a process of a pipeline loads its part of the blocks only.
     """
 
     files: WeightFiles
@@ -66,6 +67,7 @@ class LoadPlan:
     placement: Placement
     label: str
     check: Callable[[], None]
+    stage: tuple[int, int] = (0, 1)
     logical: LogicalTensors = field(init=False)
 
     def __post_init__(self) -> None:

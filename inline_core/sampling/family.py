@@ -287,8 +287,10 @@ class StepMemory:
 class Row:
     """One row of a forward pass: an encoded prompt, and what is special about it.
 
-    `guidance` is for models that take their guidance as an input, `skipped_layers` are numbers of
-    blocks that this row does not go through, `negative` is what guidance leads away from.
+    `key` names the job, the picture and the estimate that it belongs to: rows with one key follow
+    each other from step to step.  `guidance` is for models that take their guidance as an input,
+    `skipped_layers` are numbers of blocks that this row does not go through, `negative` is what
+    guidance leads away from.
     """
 
     conditioning: Any
@@ -296,6 +298,7 @@ class Row:
     skipped_layers: tuple[int, ...] = ()
     memory: StepMemory | None = None
     negative: bool = False
+    key: tuple[int, str, int, int] | None = None
 
 
 class Denoiser(Protocol):

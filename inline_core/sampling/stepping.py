@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -63,6 +64,7 @@ class Stepping:
     def __init__(self, job: SampleJob, prepared: Prepared) -> None:
         """Draw the noise and ask the solver for its first wish.  Raises: InvalidParam."""
         self.prepared = prepared
+        self._name = secrets.randbits(63)
         self.solver = solver_named(job.sampler)
         self.sigmas = job_sigmas(job, prepared.table, self.solver)
         self.done = False
@@ -225,6 +227,7 @@ class Stepping:
             skipped_layers=self._guidance.skipped_layers(way[0], sigma),
             memory=self._memory(way, index, sigma),
             negative=way[0] is Pass.NEGATIVE,
+            key=(self._name, way[0].value, way[1], index),
         )
 
     def _memory(self, way: Way, index: int, sigma: float) -> StepMemory | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inline_core.devices.budget import Demand, Machine
+from inline_core.devices.budget import Demand, Machine, Weights
 from inline_core.devices.ladder import Plan
-from inline_core.devices.policy import DevicePolicy
+from inline_core.devices.placement import Placement
+from inline_core.devices.policy import DevicePolicy, Room
 from inline_core.devices.probe import probe
-from inline_core.devices.split import Split, split_demand
+from inline_core.devices.split import Split, split_demand, split_weights
 from inline_core.settings import Settings
 
 
@@ -31,7 +32,7 @@ def rank_machine(settings: Settings, local_rank: int) -> Machine:
 
 
 class RankPolicy(DevicePolicy):
-    """Plans for one rank; `in_use` is the split of the job that is prepared.  Device thread only."""
+    """Plans for one rank; `in_use` is the split of the job that is prepared.  Device thread."""
 
     def __init__(self, settings: Settings, machine: Machine) -> None:
         super().__init__(settings, machine)
@@ -42,3 +43,9 @@ class RankPolicy(DevicePolicy):
         if self.in_use is None:
             return super().plan(demand)
         return super().plan(split_demand(demand, self.in_use))
+
+    def size_of(self, placement: Placement, weights: Weights) -> Room:
+        """See `DevicePolicy.size_of`: with PipeFusion a rank holds its part of a model."""
+        if placement.parallel and self.in_use is not None:
+            weights = split_weights(weights, self.in_use)
+        return super().size_of(placement, weights)

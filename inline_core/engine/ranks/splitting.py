@@ -23,6 +23,7 @@ from inline_core.errors import DoesNotFit, InlineError, error_of
 from inline_core.families.splitting.backend import ParallelBackend
 from inline_core.families.splitting.rows import DividedRows
 from inline_core.loading.component import ComponentRef
+from inline_core.loading.stream import LoadPlan
 from inline_core.sampling.family import BatchDenoiser, Row
 from inline_core.sampling.memory import as_out_of_memory
 
@@ -35,8 +36,15 @@ class GroupSplitting:
     """Implements `Splitting` for every rank; `split` is that of the job that is prepared."""
 
     def __init__(
-        self, orders: Orders, link: Link, policy: RankPolicy, make_backend: MakeBackend
+        self,
+        orders: Orders,
+        link: Link,
+        policy: RankPolicy,
+        make_backend: MakeBackend,
+        forget: Callable[[], None],
     ) -> None:
+        """`forget` drops every loaded model that is not in use."""
+        self._forget = forget
         self._orders = orders
         self._link = link
         self._policy = policy
@@ -56,12 +64,29 @@ class GroupSplitting:
         """
         if key not in self._backends:
             try:
+                self._leave_others(key)
                 backend = self._make_backend(Split.of_key(key))
                 backend.join()
             except Exception as error:  # noqa: BLE001 - the border of a rank
                 self._link.fail(error, f"joining for {key}")
             self._backends[key] = backend
         return self._backends[key]
+
+    def _leave_others(self, key: str) -> None:
+        """Make room for a split of xDiT, which has one set of groups in a process.
+
+        The server asks for it only while no job runs.
+        """
+        split = Split.of_key(key)
+        others = [
+            (name, other)
+            for name, other in self._backends.items()
+            if split.backend == other.split.backend == "xdit"
+        ]
+        for name, other in others:
+            self._forget()
+            other.leave()
+            del self._backends[name]
 
     # ---- Splitting -----------------------------------------------------------------------------
 
@@ -76,7 +101,18 @@ class GroupSplitting:
                 "is streamed cannot be split: leave INLINE_PARALLEL and --multi-gpu out"
             )
             raise DoesNotFit(message)
+        if not split.exact and plan.model.quantization != "none":
+            message = (
+                f"{model.name} would be held as {plan.model.quantization}, and PipeFusion takes "
+                "plain weights only: use ulysses in INLINE_PARALLEL, or more stages"
+            )
+            raise DoesNotFit(message)
         return replace(plan, model=replace(plan.model, parallel=split.key))
+
+    def part(self, plan: LoadPlan) -> LoadPlan:
+        """See `Splitting.part`."""
+        key = plan.placement.parallel
+        return replace(plan, stage=self._backends[key].stage) if key else plan
 
     def divide(self, denoiser: Any, placement: Placement) -> None:
         """See `Splitting.divide`."""
@@ -171,7 +207,7 @@ class LedDenoiser:
                     "number": self._number,
                     "shape": tuple(latents.shape),
                     "rows": [
-                        (number, row.guidance, row.skipped_layers, row.negative)
+                        (number, row.guidance, row.skipped_layers, row.negative, row.key)
                         for number, row in zip(numbers, rows, strict=True)
                     ],
                     "new": new,
@@ -248,8 +284,8 @@ class Follower:
             self._orders.share(latents)
             self._orders.share(sigmas)
             rows = [
-                Row(self._prompts[number], guidance, skipped, negative=negative)
-                for number, guidance, skipped, negative in order["rows"]
+                Row(self._prompts[number], guidance, skipped, negative=negative, key=key)
+                for number, guidance, skipped, negative, key in order["rows"]
             ]
             denoiser.estimate(latents, sigmas, rows, lambda: None)
         except Exception as error:  # noqa: BLE001 - the border of a rank

@@ -63,8 +63,8 @@ def _join(place: RankPlace, link: Link, settings: Settings) -> Leader | Follower
     def make_backend(split: Split) -> ParallelBackend:
         return _backend(split, machine.kind, place)
 
-    splitting = GroupSplitting(orders, link, policy, make_backend)
     pool = ComponentPool(policy.room)
+    splitting = GroupSplitting(orders, link, policy, make_backend, lambda: pool.free("asked"))
     # Compiled blocks and divided attention do not go together.
     options = ModuleOptions(attention=settings.attention)
     modules = ModuleSource(open_catalog(settings), pool, policy, None, options, splitting=splitting)

@@ -27,8 +27,18 @@ class ParallelBackend(Protocol):
     def join(self) -> None:
         """Make the process groups.  Every rank calls it once, at the same time."""
 
-    def divide(self, network: Any) -> DividedNetwork:
-        """A loaded network as one that all ranks compute together.
+    def leave(self) -> None:
+        """Take the process groups apart, so that a backend of another split can join.
+
+        Every rank calls it at the same time; nothing that this backend divided is used any more.
+        """
+
+    @property
+    def stage(self) -> tuple[int, int]:
+        """Which part of the blocks this rank holds, of how many; (0, 1) for all of them."""
+
+    def divide(self, network: Any) -> Any:
+        """A loaded network as one that all ranks compute together (see `DividedNetwork`).
 
         Raises: InvalidParam for a network that this backend does not know.
         """

@@ -53,6 +53,14 @@ class ContextParallelBackend:
             # It divides by the number of accelerators.
             torch.accelerator.device_count = lambda: 1
 
+    def leave(self) -> None:
+        """See `ParallelBackend.leave`: nothing here belongs to the process as a whole."""
+
+    @property
+    def stage(self) -> tuple[int, int]:
+        """See `ParallelBackend.stage`: every rank has all blocks."""
+        return 0, 1
+
     def divide(self, network: Any) -> DividedNetwork:
         """See `ParallelBackend.divide`."""
         name = type(network).__name__
@@ -85,9 +93,13 @@ class ContextParallelBackend:
                 apply_context_parallel(network, config.context_parallel_config, plan)
 
         def misfit(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-            if anything:
+            if anything and self._device != "cpu":
                 return ""
-            return indivisible(WRAPPED[name].tokens(network, args, kwargs), self.split.sequence)
+            counts = WRAPPED[name].tokens(network, args, kwargs)
+            if anything:
+                # Parts of any size can be computed; gloo cannot gather those of the picture.
+                counts.pop("prompt", None)
+            return indivisible(counts, self.split.sequence)
 
         return DividedNetwork(network, use, misfit, _ADAPTED.get(name, dict))
 

@@ -34,6 +34,10 @@ class DividedRows:
         """`family` is the name of the family, which decides how prompts are filled up."""
         self._denoiser: BatchDenoiser = denoiser
         self._split = split
+        network = denoiser.shared.denoiser.module if not split.exact else None
+        self._expect: Callable[[Sequence[Row]], None] = (
+            network.expect if network is not None else lambda _: None
+        )
         self._multiple = _MULTIPLES.get(family, 1)
         self._notes: Callable[[], tuple[str, ...]] = lambda: tuple(denoiser.notes)
 
@@ -73,10 +77,12 @@ class DividedRows:
         for place, row in enumerate(rows):
             groups[self._length(row)].append(place)
         if len(groups) == 1:
+            self._expect(rows)
             return self._denoiser.estimate(latents, sigmas, rows, check)
         found = torch.empty_like(latents)  # (rows, channels, ...)
         for places in groups.values():
             some = [rows[place] for place in places]
+            self._expect(some)
             found[places] = self._denoiser.estimate(latents[places], sigmas[places], some, check)
         return found
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from inline_core.devices.ladder import Plan
 from inline_core.devices.placement import Placement
 from inline_core.loading.component import ComponentRef
+from inline_core.loading.stream import LoadPlan
 
 T = TypeVar("T")
 
@@ -21,6 +22,9 @@ class Splitting(Protocol):
 
         Raises: DoesNotFit if the model cannot be held in a way that can be divided.
         """
+
+    def part(self, plan: LoadPlan) -> LoadPlan:
+        """The plan of a model for the part of it that this rank holds."""
 
     def divide(self, denoiser: Any, placement: Placement) -> None:
         """Divide the network of a family's denoiser that was just loaded.  Raises: InvalidParam."""

@@ -8,6 +8,7 @@ Checked with xfuser 0.7.0.
 from __future__ import annotations
 
 import importlib
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,24 +21,31 @@ from inline_core.devices.split import Split
 from inline_core.errors import InvalidParam
 from inline_core.families.splitting import cpu_platform
 from inline_core.families.splitting.backend import DividedNetwork, indivisible
+from inline_core.families.splitting.pipefusion import PipelinedNetwork
 
 _MODULES: Final = "xfuser.model_executor.models.transformers."
 # Z-Image fills captions and pictures up to multiples of so many tokens.
 _Z_IMAGE_MULTIPLE: Final = 32
 
+Misfit = Callable[[Sequence[Any], Mapping[str, Any]], str]
 Processors = Iterator[tuple[Any, Any]]
 """Attention modules and the processors they get."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wrapped:
-    """How networks of one class become xDiT's."""
+    """How networks of one class become xDiT's.
+
+    `tokens` counts what has to be divided, `masks` names arguments that its attention does not look
+    at.  `cut` says that it fills its one sequence up at the end, which attention can leave out.
+    """
 
     module: str
     wrapper: str
     processors: Callable[[Any, Any], Processors]
     tokens: Callable[[Any, Sequence[Any], Mapping[str, Any]], dict[str, int]]
     masks: tuple[str, ...] = ()
+    cut: bool = False
 
 
 class XditBackend:
@@ -51,7 +59,7 @@ class XditBackend:
     def join(self) -> None:
         """See `ParallelBackend.join`; torch's own process group must be there."""
         split, backend = self.split, dist.get_backend()
-        if self._device == "cpu":
+        if self._device == "cpu" and "xfuser" not in sys.modules:
             cpu_platform.prepare()
         groups = importlib.import_module("xfuser.core.distributed")
         groups.init_distributed_environment(
@@ -71,8 +79,20 @@ class XditBackend:
         )
         groups.initialize_runtime_state(_pipeline(split), self._config())
 
-    def divide(self, network: Any) -> DividedNetwork:
+    def leave(self) -> None:
+        """See `ParallelBackend.leave`: xDiT's groups are those of the process."""
+        importlib.import_module("xfuser.core.distributed.parallel_state").destroy_model_parallel()
+
+    @property
+    def stage(self) -> tuple[int, int]:
+        """See `ParallelBackend.stage`."""
+        pipe = importlib.import_module("xfuser.core.distributed").get_pp_group()
+        return pipe.rank_in_group, pipe.world_size
+
+    def divide(self, network: Any) -> DividedNetwork | PipelinedNetwork:
         """See `ParallelBackend.divide`."""
+        if self.split.pipefusion > 1:
+            return PipelinedNetwork(network, self.split)
         wrapped = WRAPPED.get(type(network).__name__)
         if wrapped is None:
             message = f"xDiT does not divide a {type(network).__name__}: leave INLINE_PARALLEL out"
@@ -81,14 +101,18 @@ class XditBackend:
         classes = {False: type(network), True: getattr(module, wrapped.wrapper)}
         divided = dict(wrapped.processors(network, module))
         whole = {attention: attention.processor for attention in divided}
-        if wrapped.module == "transformer_wan":
-            # What its constructor adds.
-            network.attention_kwargs = None
 
         def use(parallel: bool) -> None:
             network.__class__ = classes[parallel]
             for attention, processor in (divided if parallel else whole).items():
                 attention.processor = processor
+
+        adapt = self._adapt(network, wrapped, module)
+        return DividedNetwork(network, use, self._misfit(network, wrapped), adapt)
+
+    def _misfit(self, network: Any, wrapped: _Wrapped) -> Misfit:
+        if wrapped.cut and self.split.ring == 1:
+            return lambda _, __: ""
 
         def misfit(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
             for name in wrapped.masks:
@@ -96,15 +120,31 @@ class XditBackend:
                     return "prompts of different lengths share the pass"
             return indivisible(wrapped.tokens(network, args, kwargs), self.split.sequence)
 
+        return misfit
+
+    def _adapt(
+        self, network: Any, wrapped: _Wrapped, module: Any
+    ) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        if wrapped.cut:
+            if not isinstance(module.USP, _CutAttention):
+                module.USP = _CutAttention(module.USP)
+
+            def measure(kwargs: dict[str, Any]) -> dict[str, Any]:
+                module.USP.tokens = sum(wrapped.tokens(network, (), kwargs).values())
+                return kwargs
+
+            return measure
+        if wrapped.module != "transformer_flux":
+            return dict
+
         def adapt(kwargs: dict[str, Any]) -> dict[str, Any]:
-            if wrapped.module == "transformer_flux":
-                # Its blocks of one stream ask how long the text before the picture is.
-                state = importlib.import_module("xfuser.core.distributed").get_runtime_state()
-                text = kwargs["encoder_hidden_states"].shape[1]
-                state.max_condition_sequence_length = text // self.split.sequence
+            # Its blocks of one stream ask how long the text before the picture is.
+            state = importlib.import_module("xfuser.core.distributed").get_runtime_state()
+            text = kwargs["encoder_hidden_states"].shape[1]
+            state.max_condition_sequence_length = text // self.split.sequence
             return kwargs
 
-        return DividedNetwork(network, use, misfit, adapt)
+        return adapt
 
     def _config(self) -> Any:
         """What xDiT's engine is told.  Ring attention needs a kernel that gives its sums."""
@@ -136,6 +176,18 @@ class XditBackend:
         )
 
 
+class _CutAttention:
+    """xDiT's attention of all ranks, without what fills the sequence up at its end."""
+
+    def __init__(self, attention: Callable[..., Any]) -> None:
+        self._attention = attention
+        self.tokens = 0
+
+    def __call__(self, *args: Any, attention_kwargs: Any = None, **kwargs: Any) -> Any:
+        told = {**(attention_kwargs or {}), "valid_kv_len": self.tokens}
+        return self._attention(*args, attention_kwargs=told, **kwargs)
+
+
 def _pipeline(split: Split) -> Any:
     """What the runtime state looks at of a pipeline: the heads, which our policy has checked."""
     told = types.SimpleNamespace(num_attention_heads=split.ulysses)
@@ -155,6 +207,8 @@ def _of_blocks(*parts: tuple[str, str, str]) -> Callable[[Any, Any], Processors]
 
 def _of_wan(network: Any, module: Any) -> Processors:
     kind = module.xFuserWanAttnProcessor
+    # What its constructor adds.
+    network.attention_kwargs = None
     for block in network.blocks:
         yield block.attn1, kind()
         # Every rank has all of the text.
@@ -230,6 +284,7 @@ WRAPPED: Final[Mapping[str, _Wrapped]] = MappingProxyType(
             _of_blocks(("transformer_blocks", "attn", "xFuserKrea2AttnProcessor")),
             _krea_tokens,
             ("encoder_attention_mask",),
+            cut=True,
         ),
     }
 )
