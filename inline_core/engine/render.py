@@ -229,6 +229,14 @@ class TorchRender:
         """Who decides where things go; for health and estimates."""
         return self._policy
 
+    def batching(self) -> tuple[Any, BatchedSampler]:
+        """The `ModuleSource` and the sampler, for jobs that come without a graph.
+
+        Waits for torch.  Raises: RuntimeMissing.
+        """
+        runtime = self._ready()
+        return runtime.modules, runtime.sampler
+
     def warm_up(self) -> None:
         """Start the device thread and import torch in the background; never raises."""
         if not missing_libraries():
@@ -327,9 +335,15 @@ class TorchRender:
             # A processor has no idle units for it: there it takes turns with denoising.
             lane = self._lane = DeviceThread("lane-0", around=self._set_up)
         speeds = PassSpeeds(self._settings.data_dir / SPEEDS_FILE)
-        sampler: Any = InProcessSampler(
-            self._device, modules, self._settings.max_batch, lane=lane, speeds=speeds
-        )
+        sampler: Any
+        if self._settings.ray_address:
+            from inline_core.engine.cluster import with_cluster
+
+            sampler = with_cluster(self._settings)
+        else:
+            sampler = InProcessSampler(
+                self._device, modules, self._settings.max_batch, lane=lane, speeds=speeds
+            )
         if self._policy.may_split:
             from inline_core.engine.grouping import with_group
 

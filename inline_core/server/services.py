@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from inline_core.devices.policy import DevicePolicy
 from inline_core.downloads.queue import Downloads
 from inline_core.engine.cache import ValueCache
+from inline_core.engine.cluster import check_cluster
 from inline_core.engine.estimate import Estimator
 from inline_core.engine.executor import Executor, Workshop
 from inline_core.engine.grouping import meeting_of
@@ -151,11 +152,13 @@ def resolve_token(settings: Settings) -> str | None:
 def build_services(settings: Settings, specs: Mapping[str, NodeSpec] | None = None) -> Services:
     """Make every part; `specs` replaces the node types that are installed.
 
-    Raises: AlreadyRunning; InvalidRequest for a split over GPUs that cannot be had here.
+    Raises: AlreadyRunning; InvalidRequest for a split over GPUs that cannot be had here, or
+    together with a cluster.
     """
     policy = DevicePolicy(settings)
     policy.check_parallel()
     meeting_of(settings)
+    check_cluster(settings)
     lock = lock_data_dir(settings)
     specs = node_specs() if specs is None else specs
     catalog = open_catalog(settings)
