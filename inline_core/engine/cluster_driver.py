@@ -43,8 +43,14 @@ def main() -> int:
         return 1
     connected.set()
     wire.send({"kind": "connected"})
+
+    def tell(message: dict[str, Any]) -> None:
+        # A server that is gone is noticed by who listens to it.
+        with contextlib.suppress(OSError):
+            wire.send(message)
+
     dispatcher = Dispatcher(
-        fleet, wire.send, orders["versions"], orders["most_jobs"], orders["start_timeout_s"]
+        fleet, tell, orders["versions"], orders["most_jobs"], orders["start_timeout_s"]
     )
     try:
         _work(inbox, dispatcher)
@@ -67,10 +73,7 @@ def _work(inbox: Inbox, dispatcher: Dispatcher) -> None:
                 else:
                     dispatcher.from_server(message)
                 sender, message = inbox.get_nowait()
-        try:
-            dispatcher.tick()
-        except OSError:
-            return  # the server is gone
+        dispatcher.tick()
 
 
 def _listen(wire: Wire, inbox: Inbox, connected: threading.Event) -> None:
