@@ -15,6 +15,7 @@ from benchmarks.measure import Result, noise
 from benchmarks.scenarios import (
     footprint,
     graphs,
+    group,
     load,
     models,
     preview,
@@ -45,6 +46,9 @@ SCENARIOS: tuple[Callable[..., list[Result]], ...] = (
     sampler.denoise_overhead,
     sampler.batch_gain,
     sampler.pipeline_overlap,
+    group.group_absent,
+    group.group_job,
+    group.group_start,
 )
 INTRODUCTION = """# Benchmarks
 

@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
         print(HELP)
         return 0
     try:
-        python = ensure(own.extra or ["all"])
+        python = ensure(wanted_extras(own.extra or [], rest))
     except SetupError as error:
         print(f"\nSetting up failed: {error}", file=sys.stderr)
         return EXIT_SETUP_FAILED
@@ -70,6 +70,12 @@ def split_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[str]
     parser.add_argument("--ensure", action="store_true")
     parser.add_argument("--extra", action="append")
     return parser.parse_known_args(arguments)
+
+
+def wanted_extras(asked: list[str], rest: list[str]) -> list[str]:
+    """What a server needs, what was asked for, and what splits pictures if that is wanted."""
+    splits = "--multi-gpu" in rest or "--parallel" in rest or os.environ.get("INLINE_PARALLEL")
+    return ["all", *asked, *(["parallel"] if splits else [])]
 
 
 def launcher_name() -> str:

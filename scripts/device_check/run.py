@@ -12,13 +12,23 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from device_check import accelerator, batching, devices, eviction, loading, memory, rungs, weights
+from device_check import (
+    accelerator,
+    batching,
+    devices,
+    eviction,
+    loading,
+    memory,
+    rungs,
+    several,
+    weights,
+)
 from device_check.accelerator import Accelerator
 from device_check.bench import Bench, Deadline
 from device_check.report import Report
@@ -35,6 +45,11 @@ _SECTIONS: Final[tuple[tuple[str, Callable[[Bench], None], float], ...]] = (
     (batching.EQUALITY, batching.equality, 40),
     (eviction.NAME, eviction.eviction, 60),
     (eviction.OUT_OF_MEMORY, eviction.out_of_memory, 40),
+)
+# With --multi.
+_OF_SEVERAL: Final[tuple[tuple[str, Callable[[Bench], None], float], ...]] = (
+    (several.NAME, several.several, 240),
+    (several.FAULTS, several.lost_rank, 90),
 )
 
 
@@ -53,7 +68,8 @@ def measure(machine: Machine, asked: argparse.Namespace) -> int:
         # What the libraries made at import stays anyway; else every collection walks through it.
         gc.freeze()
         with torch.inference_mode():
-            _run(_bench(device, files, report, asked), asked.only)
+            sections = _OF_SEVERAL if asked.multi else _SECTIONS
+            _run(_bench(device, files, report, asked), sections, asked.only)
     watchdog.cancel()
     return _end(report, asked)
 
@@ -117,9 +133,13 @@ def _files(report: Report, asked: argparse.Namespace) -> weights.Files | None:
     return files
 
 
-def _run(bench: Bench, only: list[str] | None) -> None:
+def _run(
+    bench: Bench,
+    sections: Sequence[tuple[str, Callable[[Bench], None], float]],
+    only: list[str] | None,
+) -> None:
     """Every section with its own time; a failure is kept and the next one starts clean."""
-    for name, section, most_s in _SECTIONS:
+    for name, section, most_s in sections:
         if only and name[0] not in only:
             continue
         print(name, flush=True)

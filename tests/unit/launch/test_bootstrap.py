@@ -135,3 +135,19 @@ def test_bootstrap_has_no_syntax_newer_than_python_3_8() -> None:
     source = (ROOT / "inline_core" / "launch" / "bootstrap.py").read_text(encoding="utf-8")
     ast.parse(source, feature_version=(3, 8))
     assert "from __future__ import annotations" in source
+
+
+@pytest.mark.parametrize(
+    ("rest", "variable", "extras"),
+    [
+        ([], "", ["all"]),
+        (["--multi-gpu"], "", ["all", "parallel"]),
+        (["--parallel", "ulysses=2"], "", ["all", "parallel"]),
+        ([], "auto", ["all", "parallel"]),
+    ],
+)
+def test_several_gpus_need_nothing_but_the_flag(
+    monkeypatch: pytest.MonkeyPatch, rest: list[str], variable: str, extras: list[str]
+) -> None:
+    monkeypatch.setenv("INLINE_PARALLEL", variable)
+    assert bootstrap.wanted_extras([], rest) == extras
