@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Final
 
-from inline_core.engine.ranks.link import versions
 from inline_core.errors import InvalidRequest, RuntimeMissing
 from inline_core.settings import Settings
 
@@ -34,6 +33,9 @@ def with_cluster(settings: Settings) -> RaySampler:
 
 def same_releases() -> dict[str, str]:
     """Releases that every worker must have as the server has them."""
+    # Not above: it needs msgpack, which a server without a cluster does without.
+    from inline_core.engine.ranks.link import versions
+
     return {name: version for name, version in versions().items() if name in _SAME}
 
 

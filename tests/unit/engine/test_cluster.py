@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from inline_core.engine.cluster import check_cluster
+from inline_core.engine.cluster import check_cluster, with_cluster
 from inline_core.engine.cluster_dispatch import Dispatcher
-from inline_core.errors import InvalidRequest
+from inline_core.errors import InvalidRequest, RuntimeMissing
 from inline_core.sampling.backends.ray_placement import Slot
 from inline_core.settings import Settings
 
@@ -198,3 +200,19 @@ def test_a_cluster_and_a_split_are_refused_together(changes: dict[str, Any], nam
 def test_a_cluster_alone_is_fine() -> None:
     check_cluster(Settings(ray_address="auto"))
     check_cluster(Settings(ray_address="10.0.0.1:6379", parallel="off"))
+
+
+def test_without_ray_the_install_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(RuntimeMissing, match=r"needs ray: pip install \"inline-core\[cluster\]\""):
+        with_cluster(Settings(ray_address="auto"))
+
+
+def test_the_server_never_imports_ray() -> None:
+    code = (
+        "import sys, inline_core.server.services, inline_core.engine.cluster as cluster\n"
+        "from inline_core.settings import Settings\n"
+        "cluster.with_cluster(Settings(ray_address='auto'))\n"
+        "sys.exit('ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
