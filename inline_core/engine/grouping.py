@@ -9,7 +9,8 @@ from inline_core.devices.split import Split
 from inline_core.engine.ranks.link import versions
 from inline_core.errors import InvalidRequest
 from inline_core.families.splitting.choice import SplitChooser
-from inline_core.sampling.backends.parallel.group import GroupPlan, Meeting
+from inline_core.sampling.backends.parallel.group import GroupPlan
+from inline_core.sampling.backends.parallel.processes import Meeting
 from inline_core.sampling.backends.parallel.routed import RoutedSampler
 from inline_core.sampling.backends.parallel.sampler import GroupSampler
 from inline_core.sampling.job import SampleJob

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import queue
+import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +17,7 @@ from inline_core.devices.worker import DeviceThread
 from inline_core.engine.ranks.link import Link
 from inline_core.engine.ranks.orders import Orders
 from inline_core.engine.ranks.splitting import GroupSplitting, verdict
-from inline_core.errors import InlineError, RunCancelled
+from inline_core.errors import InlineError, OutOfMemory, RunCancelled
 from inline_core.sampling.backends.inprocess import InProcessSampler
 from inline_core.sampling.family import Prepared
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
@@ -138,7 +139,11 @@ class Leader:
         elif isinstance(error, RunCancelled):
             self._link.send(kind="cancelled", number=number)
         else:
-            self._link.send(kind="error", number=number, **verdict(error))
+            problem = verdict(error)
+            if problem["code"] == OutOfMemory.code and not problem["message"].startswith("rank "):
+                # Where it is another one's, its message says so.
+                problem["message"] = f"rank {self._link.place.rank}: {problem['message']}"
+            self._link.send(kind="error", number=number, **problem)
 
     def _preview(self, number: int) -> None:
         """Encode what the last step of a job looks like, beside the next one."""
@@ -147,7 +152,7 @@ class Leader:
         if show is not None:
             try:
                 with torch.inference_mode():
-                    picture = show()
-            except Exception:  # noqa: BLE001 - a preview never ends a run
-                picture = None
+                    picture = bytes(show())
+            except Exception as error:  # noqa: BLE001 - a preview never ends a run
+                sys.stderr.write(f"no preview: {type(error).__name__}: {error}\n")
         self._link.send(kind="picture", number=number, picture=picture)

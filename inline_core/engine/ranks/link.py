@@ -5,25 +5,28 @@ Nothing here imports torch: a rank is tied before that takes its seconds.
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from multiprocessing.connection import Client
 from typing import Any, Final, NoReturn
 
 from inline_core.errors import InlineError
 from inline_core.sampling.backends.parallel.channel import Channel
+from inline_core.sampling.backends.parallel.door import knock
+from inline_core.sampling.backends.parallel.processes import EXIT_ORPHAN, Told
 from inline_core.version import __version__
 
-# Set for the agent (torchrun) by the server, or by `inline-core join` on another host.
-GROUP_VARIABLE: Final = "INLINE_GROUP"
 BEAT_S: Final = 0.25
-EXIT_ORPHAN: Final = 3
 EXIT_FAILED: Final = 4
+# How an exchange fails whose other end is gone, in gloo, NCCL and the store of torch.
+_OTHERS_GONE: Final = re.compile(
+    r"closed by peer|reset by peer|broken pipe|gloo|nccl|remote process exited|DistNetworkError",
+    re.IGNORECASE,
+)
 _PACKAGES: Final = ("torch", "diffusers", "transformers", "xfuser")
 
 
@@ -62,7 +65,7 @@ class Link:
 
     def __init__(self, channel: Channel, place: RankPlace) -> None:
         self._channel = channel
-        self._place = place
+        self.place = place
         self._parent = os.getppid()
         self._passes = 0
         self._ended = threading.Event()
@@ -70,17 +73,16 @@ class Link:
     @classmethod
     def open(cls, place: RankPlace, environment: Mapping[str, str]) -> Link:
         """Connect and say hello.  Raises: OSError, AuthenticationError."""
-        told = json.loads(environment[GROUP_VARIABLE])
-        address = tuple(told["address"]) if told["remote"] else told["address"]
-        connection = Client(address, authkey=bytes.fromhex(told["key"]))
-        link = cls(Channel(connection, same_host=not told["remote"]), place)
+        told = Told.of(environment)
+        connection = knock(told.address, bytes.fromhex(told.key))
+        link = cls(Channel(connection, memory=told.memory), place)
         link.send(
             kind="hello",
             rank=place.rank,
             pid=os.getpid(),
-            agent=os.getppid(),
+            group=told.group,
             host=socket.gethostname(),
-            remote=told["remote"],
+            remote=told.remote,
             versions=versions(),
         )
         return link
@@ -118,7 +120,12 @@ class Link:
         inline = error if isinstance(error, InlineError) else None
         text = inline.message if inline else f"{type(error).__name__}: {error}".strip()
         self.send(
-            kind="failed", code=inline.code if inline else "worker_lost", message=text, doing=doing
+            kind="failed",
+            code=inline.code if inline else "worker_lost",
+            message=text,
+            doing=doing,
+            # The cause is another rank's then.
+            echo=inline is None and bool(_OTHERS_GONE.search(text)),
         )
         self._ended.set()
         os._exit(EXIT_FAILED)
@@ -130,7 +137,8 @@ class Link:
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_S):
             if os.getppid() != self._parent:
-                # torchrun is gone: nobody would end this process with the others.
+                # torchrun is gone: nobody would end this process with the others.  (On Linux the
+                # kernel has ended it already, see `tie_to_parent`.)
                 os._exit(EXIT_ORPHAN)
             self.send(kind="beat", passes=self._passes)
 

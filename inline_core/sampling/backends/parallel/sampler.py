@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -18,14 +18,24 @@ import structlog
 from inline_core.errors import (
     InlineError,
     InvalidParam,
+    ModelFileInvalid,
     OutOfMemory,
     RunCancelled,
     Unavailable,
     WorkerLost,
     error_of,
 )
-from inline_core.sampling.backends.parallel.channel import sweep_shared
-from inline_core.sampling.backends.parallel.group import Group, GroupPlan
+from inline_core.sampling.backends.parallel.blame import Sign
+from inline_core.sampling.backends.parallel.entries import Entry, cancelled, end, fail
+from inline_core.sampling.backends.parallel.files import files_of
+from inline_core.sampling.backends.parallel.group import (
+    Group,
+    GroupPlan,
+    HostState,
+    Peer,
+    RankState,
+    sweep,
+)
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
 from inline_core.sampling.sigmas.schedules import sigmas_for
 from inline_core.sampling.sigmas.tables import FlowTable
@@ -35,22 +45,9 @@ from inline_core.settings import Settings
 _log = structlog.get_logger(__name__)
 _TICK_S: Final = 0.05
 _TRIES: Final = 2
+_SILENT_S: Final = 15.0  # a library that loads may hold up all threads of a rank
 _PREVIEW_WAIT_S: Final = 5.0
 _FAULTS_SHOWN: Final = 20
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A job of the server; `alone` after memory ran out with others beside it."""
-
-    number: int
-    job: SampleJob
-    future: Future[SampleResult]
-    tries: int = 0
-    alone: bool = False
-    asked_to_cancel: BaseException | None = None
-    sent_s: float = 0.0
-    picture: Future[bytes | None] | None = None
 
 
 @dataclass(slots=True)
@@ -84,8 +81,8 @@ class GroupSampler:
         self._versions = dict(versions)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._queue: deque[_Entry] = deque()
-        self._active: dict[int, _Entry] = {}
+        self._queue: deque[Entry] = deque()
+        self._active: dict[int, Entry] = {}
         self._group: Group | None = None
         self._keys: set[str] = set()
         self._moved_s = time.monotonic()
@@ -93,6 +90,7 @@ class GroupSampler:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._counts = _Counts()
+        sweep()
 
     # ---- any thread ----------------------------------------------------------------------------
 
@@ -104,7 +102,7 @@ class GroupSampler:
         if job.latent.batch < 1 or job.seed < 0:
             message = f"a job needs a batch of 1 or more and a seed of 0 or more, got {job.seed}"
             raise InvalidParam(message)
-        entry = _Entry(next(self._numbers), job, Future())
+        entry = Entry(next(self._numbers), job, Future())
         with self._lock:
             if self._closed is not None:
                 message = "the render is stopping"
@@ -164,12 +162,11 @@ class GroupSampler:
         group = self._group
         self._wake.set()
         if group is not None:
-            group.inbox.put((-1, {"kind": "nudge"}))
+            group.inbox.put((None, {"kind": "nudge"}))
 
     # ---- the watching thread -------------------------------------------------------------------
 
     def _run(self) -> None:
-        sweep_shared()
         while self._closed is None:
             try:
                 self._drop_cancelled()
@@ -183,11 +180,11 @@ class GroupSampler:
             self._group.end()
             self._group = None
         for entry in [*self._queue, *self._active.values()]:
-            _fail(entry, self._closed)
+            fail(entry, self._closed)
 
     def _drop_cancelled(self) -> None:
         for entry in [*self._queue, *self._active.values()]:
-            stop = _cancelled(entry.job)
+            stop = cancelled(entry.job)
             if stop is None or entry.asked_to_cancel is not None:
                 continue
             entry.asked_to_cancel = stop
@@ -196,7 +193,7 @@ class GroupSampler:
             else:
                 with self._lock:
                     self._queue.remove(entry)
-                _fail(entry, stop)
+                fail(entry, stop)
 
     def _admit(self) -> None:
         """Hand jobs over in order, as many as share the group."""
@@ -218,7 +215,7 @@ class GroupSampler:
                 self._queue.popleft()
             self._hand_over(entry)
 
-    def _fits(self, entry: _Entry) -> bool:
+    def _fits(self, entry: Entry) -> bool:
         """Whether the group as it was started can take the job."""
         assert self._group is not None
         assert entry.job.split is not None
@@ -229,31 +226,51 @@ class GroupSampler:
         xdit = {one for one in self._keys if one.startswith("xdit")}
         return not key.startswith("xdit") or xdit <= {key}
 
-    def _start(self, entry: _Entry) -> None:
-        group = Group(self._plan_group(entry.job), self._settings.model_dump(mode="json"))
-        self._group, self._keys, self._moved_s = group, set(), time.monotonic()
+    def _start(self, entry: Entry) -> None:
+        self._keys, self._moved_s = set(), time.monotonic()
         self._counts.starts += 1
-        if entry.job.on_phase is not None:
-            entry.job.on_phase("loading", 0.01, f"Starting {group.plan.world} processes")
         try:
-            group.start()
+            plan = self._plan_group(entry.job)
+            self._group = Group(plan, self._settings.model_dump(mode="json"), self._versions)
+            if entry.job.on_phase is not None:
+                entry.job.on_phase("loading", 0.01, _starting(plan))
+            self._group.start()
         except OSError as error:
             self._fault(f"the group could not be started: {error}")
+        except InlineError as error:
+            self._fault(error.message, error.code, again=False)
 
-    def _hand_over(self, entry: _Entry) -> None:
+    def _hand_over(self, entry: Entry) -> None:
+        assert self._group is not None
         assert entry.job.split is not None
-        entry.tries += 1
+        entry.tries, entry.steps = entry.tries + 1, False
         entry.sent_s = self._moved_s = time.monotonic()
         self._active[entry.number] = entry
         self._keys.add(entry.job.split.key)
+        self._group.trim_log()
+        entry.unsure = set(self._group.hosts)
+        for host in self._group.hosts:
+            host.outbox.post(kind="files", number=entry.number, files=files_of(entry.job))
+        if not entry.unsure:
+            self._give(entry)
+
+    def _give(self, entry: Entry) -> None:
         bare = replace(entry.job, cancel=None, on_step=None, on_phase=None)
-        self._send(kind="job", number=entry.number, job=bare)
+        try:
+            self._send(kind="job", number=entry.number, job=bare)
+        except InlineError as error:
+            del self._active[entry.number]
+            fail(entry, error)
+            return
+        if entry.asked_to_cancel is not None:
+            self._send(kind="cancel", number=entry.number)
 
     def _send(self, **message: Any) -> None:
-        assert self._group is not None
-        # A leader that is gone is noticed by its connection.
-        with contextlib.suppress(OSError, KeyError):
-            self._group.leader.channel.send(message)
+        """To the leader; one that is gone is noticed by its connection."""
+        group = self._group
+        with contextlib.suppress(KeyError):
+            if group is not None:
+                group.leader.outbox.post(**message)
 
     def _listen(self) -> None:
         """Wait a little for messages, and handle all there are."""
@@ -263,59 +280,65 @@ class GroupSampler:
             self._wake.clear()
             return
         with contextlib.suppress(queue.Empty):
-            rank, message = group.inbox.get(timeout=_TICK_S)
+            peer, message = group.inbox.get(timeout=_TICK_S)
             while self._group is group:
-                self._handle(rank, message)
-                rank, message = group.inbox.get_nowait()
+                self._handle(group, peer, message)
+                peer, message = group.inbox.get_nowait()
 
-    def _handle(self, rank: int, message: dict[str, Any]) -> None:
-        assert self._group is not None
+    def _handle(self, group: Group, peer: Peer | None, message: dict[str, Any]) -> None:
+        if isinstance(peer, HostState):
+            self._of_host(group, peer, message)
+        elif peer is not None and message["kind"] == "hello":
+            group.welcome(peer, message)
+        elif peer is not None and group.ranks.get(peer.rank) is peer:
+            peer.beat_s = time.monotonic()
+            self._of_rank(group, peer, message)
+
+    def _of_rank(self, group: Group, rank: RankState, message: dict[str, Any]) -> None:
         kind = message["kind"]
-        state = self._group.ranks.get(rank)
-        if state is not None:
-            state.beat_s = time.monotonic()
-        if kind == "hello":
-            self._welcome(rank, message)
-        elif kind == "beat" and state is not None:
-            if message["passes"] != state.passes:
+        if kind == "beat":
+            if message["passes"] != rank.passes:
                 self._moved_s = time.monotonic()
-            state.passes = message["passes"]
-        elif kind == "ready" and state is not None:
-            state.ready = True
+            rank.passes = message["passes"]
+        elif kind == "ready":
+            rank.ready = True
             self._moved_s = time.monotonic()
-            if self._group.ready:
-                self._counts.start_s = time.monotonic() - self._group.started_s
+            if group.ready:
+                self._counts.start_s = time.monotonic() - group.started_s
         elif kind == "failed":
-            where = state.in_words if state is not None else f"rank {rank}"
-            reason = f"{where} failed during {message['doing']}: {message['message']}"
-            self._fault(reason, message["code"])
-        elif kind == "gone" and rank >= 0:
-            self._lost(rank)
+            words = f"{rank.in_words} failed during {message['doing']}: {message['message']}"
+            group.note(Sign("failed", words, rank.rank, message["code"], echo=message["echo"]))
+        elif kind == "gone":
+            lead = " (the leading rank)" if rank.rank == group.plan.world - 1 else ""
+            why = f": {message['why']}" if "why" in message else ""
+            group.note(Sign("gone", f"{rank.in_words}{lead} ended{why}", rank.rank))
         elif "number" in message:
             self._about_job(self._active.get(message["number"]), message)
 
-    def _welcome(self, rank: int, hello: dict[str, Any]) -> None:
-        assert self._group is not None
-        other = {
-            name: version
-            for name, version in hello["versions"].items()
-            if version != self._versions.get(name)
-        }
-        self._group.welcome(rank, hello)
-        if other:
-            theirs = ", ".join(f"{name} {version}" for name, version in other.items())
-            ours = ", ".join(f"{name} {self._versions.get(name)}" for name in other)
-            self._fault(
-                f"rank {rank} on {hello['host']} runs {theirs}, the server {ours}: install the "
-                "same releases on all hosts",
-                again=False,
-            )
+    def _of_host(self, group: Group, host: HostState, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "host":
+            group.welcome_host(host, message)
+        elif host in group.hosts and kind == "gone":
+            group.note(Sign("host", f"host {host.host} left: `inline-core join` ended there"))
+        elif host in group.hosts and kind == "files":
+            entry = self._active.get(message["number"])
+            if entry is None or host not in entry.unsure:
+                return
+            entry.unsure.remove(host)
+            if message["differ"]:
+                del self._active[entry.number]
+                differ = "; ".join(message["differ"])
+                fail(entry, ModelFileInvalid(f"Files of host {host.host}: {differ}"))
+            elif not entry.unsure:
+                self._give(entry)
 
-    def _about_job(self, entry: _Entry | None, message: dict[str, Any]) -> None:
+    def _about_job(self, entry: Entry | None, message: dict[str, Any]) -> None:
         if entry is None:
             return
         self._moved_s = time.monotonic()
         job, kind = entry.job, message["kind"]
+        entry.steps = entry.steps or kind == "step"
         if kind == "step" and job.on_step is not None:
             report: StepReport = message["report"]
             if message["shows"]:
@@ -329,25 +352,29 @@ class GroupSampler:
         elif kind in {"result", "error", "cancelled"}:
             self._settle(entry, message)
 
-    def _settle(self, entry: _Entry, message: dict[str, Any]) -> None:
+    def _settle(self, entry: Entry, message: dict[str, Any]) -> None:
         del self._active[entry.number]
         kind = message["kind"]
         if kind == "result":
             self._counts.jobs += 1
             spent_s = time.monotonic() - entry.sent_s
             self._counts.ipc_ms = (spent_s - message["spent_s"]) * 1000
+            end(entry)
             entry.future.set_result(message["result"])
         elif kind == "cancelled":
-            _fail(entry, entry.asked_to_cancel or RunCancelled())
+            fail(entry, entry.asked_to_cancel or RunCancelled())
         else:
-            _fail(entry, error_of(message["code"], message["message"]))
+            fail(entry, error_of(message["code"], message["message"]))
 
-    def _preview(self, entry: _Entry) -> bytes:
-        """What the job looks like now; waits for the leader.  Not on the watching thread."""
+    def _preview(self, entry: Entry) -> bytes:
+        """What the job looks like now; waits for the leader.  Not on the watching thread.
+
+        Raises: Unavailable where there is nothing to show, TimeoutError.
+        """
         waiting: Future[bytes | None] = Future()
         entry.picture = waiting
         self._send(kind="preview", number=entry.number)
-        picture = waiting.result(_PREVIEW_WAIT_S)
+        picture = None if entry.future.done() else waiting.result(_PREVIEW_WAIT_S)
         if picture is None:
             message = "the group has no preview of this step"
             raise Unavailable(message)
@@ -360,106 +387,76 @@ class GroupSampler:
         group = self._group
         if group is None:
             return
-        code = group.agent_ended()
-        if code is not None:
-            self._fault(f"torchrun (process {group.pids[0]}) ended with code {code}", log=True)
-            return
+        group.look()
+        cause = group.cause()
+        if cause is not None:
+            self._fault(cause.words, cause.code, again=cause.kind != "refused")
+        elif not group.ready:
+            limit_s = self._settings.parallel_start_timeout_s
+            if not group.signs and time.monotonic() - group.started_s > limit_s:
+                self._fault(f"the group is not there after {limit_s:g} s: {group.missing()}")
+        elif not group.signs:
+            self._watch_progress(group)
+
+    def _watch_progress(self, group: Group) -> None:
         still_s = time.monotonic() - self._moved_s
         limit_s = self._settings.parallel_step_timeout_s
-        if not group.ready:
-            if time.monotonic() - group.started_s > self._settings.parallel_start_timeout_s:
-                missing = [
-                    str(rank)
-                    for rank in range(group.plan.world)
-                    if rank not in group.ranks or not group.ranks[rank].ready
-                ]
-                self._fault(
-                    f"the group is not there after {self._settings.parallel_start_timeout_s:g} s: "
-                    f"rank {', '.join(missing)} did not join",
-                    log=True,
-                )
-        elif self._active and still_s > limit_s:
-            slow = group.slowest()
-            name = slow.in_words if slow is not None else "a rank"
-            self._fault(f"no progress for {limit_s:g} s: {name} stalled")
+        if not all(entry.steps for entry in self._active.values()):
+            # Models are loaded and libraries imported, which is no step.
+            limit_s = max(limit_s, self._settings.parallel_start_timeout_s)
+        silent = group.silent(max(self._settings.parallel_step_timeout_s, _SILENT_S))
+        if self._active and still_s > limit_s:
+            self._fault(f"no progress for {limit_s:g} s: {group.stalled()}")
+        elif silent is not None:
+            self._fault(f"{silent.in_words} stalled, without a sign of life")
         elif not self._active and not self._queue:
             idle_s = self._settings.parallel_idle_s
             if still_s == float("inf") or (idle_s and still_s > idle_s):
                 self._end_group("idle")
 
-    def _lost(self, rank: int) -> None:
-        """The connection of a rank ended.  What it said before is handled already."""
-        assert self._group is not None
-        state = self._group.ranks.get(rank)
-        name = state.in_words if state is not None else f"rank {rank}"
-        lead = " (the leading rank)" if rank == self._group.plan.world - 1 else ""
-        self._fault(f"{name}{lead} ended", log=not self._group.ready)
-
     def _end_group(self, why: str) -> None:
-        assert self._group is not None
+        group, self._group = self._group, None
+        assert group is not None
         _log.info("group_ended", why=why)
-        self._group.dissolve()
-        self._group = None
+        group.dissolve(self._drop_cancelled)
 
-    def _fault(
-        self, reason: str, code: str = "worker_lost", *, again: bool = True, log: bool = False
-    ) -> None:
+    def _fault(self, reason: str, code: str = WorkerLost.code, *, again: bool = True) -> None:
         """End the group, and begin its jobs once more, or fail those that were begun twice."""
         group, self._group = self._group, None
-        tail = ""
+        was_ready = group is not None and group.ready
         if group is not None:
-            tail = _last_error(group.log_tail()) if log else ""
-            was_ready = group.ready
             group.end()
-        else:
-            was_ready = True
-        words = f"{reason}: {tail}" if tail else reason
-        self._counts.faults.append(words)
-        _log.warning("group_fault", reason=words, code=code, jobs=len(self._active))
+        self._counts.faults.append(reason)
+        _log.warning("group_fault", reason=reason, code=code, jobs=len(self._active))
         lost, self._active = list(self._active.values()), {}
         if not was_ready:
             # Nobody has begun; whoever waits has waited in vain once.
-            lost = [*lost, *self._queue]
-            for entry in self._queue:
-                entry.tries += 1
             with self._lock:
+                waiting = list(self._queue)
                 self._queue.clear()
+            for entry in waiting:
+                entry.tries += 1
+            lost += waiting
         again_for = []
         for entry in lost:
             if entry.asked_to_cancel is not None:
-                _fail(entry, entry.asked_to_cancel)
+                fail(entry, entry.asked_to_cancel)
             elif again and entry.tries < _TRIES:
                 entry.alone = entry.alone or code == OutOfMemory.code
                 again_for.append(entry)
             else:
-                _fail(entry, self._error(words, code))
+                fail(entry, _error(reason, code))
         with self._lock:
             self._queue.extendleft(reversed(again_for))
 
-    def _error(self, words: str, code: str) -> InlineError:
-        if code != WorkerLost.code:
-            return error_of(code, words)
-        return WorkerLost(f"The group of processes was lost: {words}")
+
+def _starting(plan: GroupPlan) -> str:
+    if plan.meeting is None:
+        return f"Starting {plan.world} processes"
+    return f"Starting {plan.world} processes on {plan.meeting.hosts} hosts, as soon as they join"
 
 
-def _fail(entry: _Entry, error: BaseException | None) -> None:
-    if not entry.future.done():
-        entry.future.set_exception(error or Unavailable("the render is stopping"))
-
-
-def _last_error(tail: str) -> str:
-    """The line of a log that says most: the last one that looks like an error."""
-    lines: Sequence[str] = [line.strip() for line in tail.splitlines() if line.strip()]
-    told = [line for line in lines if "Error" in line or "error" in line]
-    return (told or lines or [""])[-1][:300]
-
-
-def _cancelled(job: SampleJob) -> BaseException | None:
-    """Ask the job's run; anything it raises ends the job."""
-    if job.cancel is None:
-        return None
-    try:
-        job.cancel.check()
-    except (RunCancelled, Exception) as stop:  # noqa: BLE001 - the border to the run
-        return stop
-    return None
+def _error(words: str, code: str) -> InlineError:
+    if code != WorkerLost.code:
+        return error_of(code, words)
+    return WorkerLost(f"The group of processes was lost: {words}")
