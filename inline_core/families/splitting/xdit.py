@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+import torch
 import torch.distributed as dist
 
 from inline_core.devices.split import Split
@@ -26,6 +27,7 @@ from inline_core.families.splitting.pipefusion import PipelinedNetwork
 _MODULES: Final = "xfuser.model_executor.models.transformers."
 # Z-Image fills captions and pictures up to multiples of so many tokens.
 _Z_IMAGE_MULTIPLE: Final = 32
+_AMPERE: Final = (8, 0)
 
 Misfit = Callable[[Sequence[Any], Mapping[str, Any]], str]
 Processors = Iterator[tuple[Any, Any]]
@@ -153,6 +155,9 @@ class XditBackend:
         attention = None
         if self._device == "cpu":
             attention = "sdpa_flash" if split.ring > 1 else "sdpa"
+        elif torch.cuda.get_device_capability() < _AMPERE:
+            # xDiT would take cuDNN's, which older GPUs do not have.
+            attention = "sdpa_efficient" if split.ring > 1 else "sdpa"
         parallel = config.ParallelConfig(
             dp_config=config.DataParallelConfig(split.cfg, dit_parallel_size=world),
             sp_config=config.SequenceParallelConfig(

@@ -50,6 +50,7 @@ def _transformers() -> dict[str, torch.nn.Module]:
         tiny.randomise(model, strength)
     return {
         "z": tiny.transformer(dim=128, n_heads=HEADS, n_kv_heads=HEADS),
+        "z3": tiny.transformer(dim=96, n_heads=3, n_kv_heads=3),
         "flux1": flux1.transformer(**heads),
         "flux2": tiny_flux2.transformer(**heads),
         "qwen": qwen.eval(),
