@@ -1,8 +1,10 @@
-"""The `inline-core` command: serve, render, doctor, models."""
+"""The `inline-core` command: serve, render, import, doctor, models, join."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     models = commands.add_parser("models", help="list the model files that were found")
     add_server_flags(models)
     models.set_defaults(run=_models)
+    join = commands.add_parser("join", help="lend the GPUs of this host to a server's group")
+    join.add_argument(
+        "address",
+        metavar="HOST:PORT",
+        help="INLINE_PARALLEL_ADDRESS of the server; INLINE_PARALLEL_KEY is needed here, too",
+    )
+    join.set_defaults(run=_join)
     return parser
 
 
@@ -113,6 +122,17 @@ def _doctor(namespace: argparse.Namespace, _: Sequence[str]) -> int:
     report = examine(settings_from(namespace))
     print(report.text())
     return EXIT_FAILED if report.broken else 0
+
+
+def _join(namespace: argparse.Namespace, _: Sequence[str]) -> int:
+    from inline_core.engine.ranks.join import join
+
+    # A polite end takes the ranks with it, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        key = settings_from(namespace).parallel_key
+        join(namespace.address, key, lambda text: print(text, file=sys.stderr, flush=True))
+    return 0
 
 
 def _models(namespace: argparse.Namespace, _: Sequence[str]) -> int:
