@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from inline_core.devices.policy import DevicePolicy
 from inline_core.devices.split import Split
+from inline_core.engine.meeting import meeting_of
 from inline_core.engine.ranks.link import versions
-from inline_core.errors import InvalidRequest
 from inline_core.families.splitting.choice import SplitChooser
 from inline_core.sampling.backends.parallel.group import GroupPlan
-from inline_core.sampling.backends.parallel.processes import Meeting
 from inline_core.sampling.backends.parallel.routed import RoutedSampler
 from inline_core.sampling.backends.parallel.sampler import GroupSampler
 from inline_core.sampling.job import SampleJob
 from inline_core.settings import Settings
 
 
-def with_group(whole: Any, settings: Settings, policy: DevicePolicy) -> RoutedSampler:
+def with_group(
+    whole: Any, settings: Settings, policy: DevicePolicy, make_room: Callable[[], object]
+) -> RoutedSampler:
     """The sampler of this process beside a group, which starts with its first job.
 
+    `make_room` drops what this process holds of the devices and does not use.
     Raises: InvalidRequest for a place to meet that cannot be read.
     """
     chooser = SplitChooser(policy)
@@ -33,24 +36,7 @@ def with_group(whole: Any, settings: Settings, policy: DevicePolicy) -> RoutedSa
         choice = chooser.choose(job)
         return choice.split, choice.reason
 
-    return RoutedSampler(whole, GroupSampler(settings, plan_group, versions()), choose)
-
-
-def meeting_of(settings: Settings) -> Meeting | None:
-    """Where the ranks of several hosts meet, by the settings.
-
-    Raises: InvalidRequest if the address or the key is missing or cannot be read.
-    """
-    if settings.parallel_hosts == 1:
-        return None
-    host, _, port = settings.parallel_address.rpartition(":")
-    if not host or not port.isdigit():
-        message = (
-            f"INLINE_PARALLEL_HOSTS is {settings.parallel_hosts}, so INLINE_PARALLEL_ADDRESS must "
-            f"be HOST:PORT, reachable by all of them, not {settings.parallel_address!r}"
-        )
-        raise InvalidRequest(message)
-    if not settings.parallel_key:
-        message = "ranks of other hosts need INLINE_PARALLEL_KEY, the same secret on all hosts"
-        raise InvalidRequest(message)
-    return Meeting(host, int(port), settings.parallel_key, settings.parallel_hosts)
+    group = GroupSampler(settings, plan_group, versions())
+    # A processor's memory is that of all processes, and they have room or have not.
+    shares = policy.machine.kind == "cuda"
+    return RoutedSampler(whole, group, choose, make_room if shares else None)

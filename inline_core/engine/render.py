@@ -347,7 +347,9 @@ class TorchRender:
         if self._policy.may_split:
             from inline_core.engine.grouping import with_group
 
-            sampler = with_group(sampler, self._settings, self._policy)
+            sampler = with_group(
+                sampler, self._settings, self._policy, lambda: self._pool.free("room")
+            )
         # The libraries leave over a million objects; looked at again at each eviction they would
         # cost half a second.
         gc.collect()

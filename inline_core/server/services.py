@@ -20,8 +20,8 @@ from inline_core.engine.cache import ValueCache
 from inline_core.engine.cluster import check_cluster
 from inline_core.engine.estimate import Estimator
 from inline_core.engine.executor import Executor, Workshop
-from inline_core.engine.grouping import meeting_of
 from inline_core.engine.media_access import MediaAccess
+from inline_core.engine.meeting import meeting_of
 from inline_core.engine.orchestrator import Orchestrator
 from inline_core.engine.progress import ProgressBoard
 from inline_core.engine.render import TorchRender

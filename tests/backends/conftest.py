@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from inline_core.devices.budget import Demand, Weights
 from inline_core.devices.ladder import Plan
 from inline_core.devices.placement import Dtype, Placement
 from inline_core.devices.policy import DevicePolicy
+from inline_core.devices.split import Split
 from inline_core.devices.worker import DeviceThread
+from inline_core.engine.ranks.link import versions
+from inline_core.errors import Unavailable
 from inline_core.families.modules import ModuleSource
 from inline_core.families.registry import open_catalog
 from inline_core.loading.catalog import Catalog
@@ -22,11 +26,18 @@ from inline_core.loading.component import ComponentRef, Role
 from inline_core.loading.pool import ComponentPool
 from inline_core.sampling import latent_tensors
 from inline_core.sampling.backends.inprocess import InProcessSampler
-from inline_core.sampling.job import SampleJob
+from inline_core.sampling.backends.parallel.group import GroupPlan
+from inline_core.sampling.backends.parallel.sampler import GroupSampler
+from inline_core.sampling.job import SampleJob, SampleResult
 from inline_core.sampling.speeds import PassSpeeds
 from inline_core.sampling.values import Conditioning, Latent
 from inline_core.settings import Settings
 from tests import tiny
+
+# Of one job, and of the first one of a group, which takes its time to start.
+WAIT_S = 90
+GROUP_TIMEOUT = pytest.mark.timeout(WAIT_S + 30)
+SPLIT = Split("xdit", ulysses=2)
 
 
 class FixedPrecision(DevicePolicy):
@@ -59,6 +70,7 @@ class Bench:
     pool: ComponentPool
     modules: ModuleSource
     sampler: InProcessSampler
+    is_group: bool = False
 
     def job(self, prompt: str = "a red circle", **changes: Any) -> SampleJob:
         family = changes.pop("family", "z-image")
@@ -78,7 +90,7 @@ class Bench:
         return SampleJob(model=model, positive=Conditioning(prompt, encoder), **(values | changes))
 
     def latents(self, job: SampleJob) -> torch.Tensor:
-        samples: torch.Tensor = self.sampler.submit(job).result(30).latent.samples
+        samples: torch.Tensor = self.sampler.submit(job).result(WAIT_S).latent.samples
         return samples
 
     def close(self) -> bool:
@@ -132,10 +144,61 @@ def make_bench(
     return Bench(device, aside, catalog, pool, modules, sampler)
 
 
+GROUP = pytest.param("group", marks=[pytest.mark.xdist_group("group-contract"), GROUP_TIMEOUT])
+
+
 @pytest.fixture(params=["inprocess", "inprocess-lane"])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    yield from open_bench(request)
+
+
+def open_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """The sampler that a fixture asks for by its param."""
+    if request.param == "group":
+        yield request.getfixturevalue("group_bench")
+        return
     made = make_bench(tiny.shared_models(), lane=request.param == "inprocess-lane")
     yield made
+    assert made.close()
+
+
+class SplitSampler:
+    """Every job split over a group; the counts are those of its leading rank."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.group = GroupSampler(settings, lambda _: GroupPlan(SPLIT.world), versions())
+
+    def submit(self, job: SampleJob) -> Future[SampleResult]:
+        return self.group.submit(replace(job, split=SPLIT))
+
+    def stats(self) -> dict[str, Any]:
+        stats = self.group.stats()
+        return {"forwards": 0, "active": stats["active"], **stats["sampler"]}
+
+    def fail_all(self, error: BaseException) -> None:
+        self.group.fail_all(error)
+
+
+class PoolOfLeader:
+    """What the leading rank holds, as far as it was told."""
+
+    def __init__(self, sampler: SplitSampler) -> None:
+        self._sampler = sampler
+
+    def stats(self) -> dict[str, Any]:
+        return {"misses": 0, "held": [], **self._sampler.group.stats()["pool"]}
+
+
+@pytest.fixture(scope="session")
+def group_bench() -> Iterator[Bench]:
+    """One group of two ranks for all tests of a session."""
+    made = make_bench(tiny.shared_models())
+    settings = Settings(models_dir=tiny.shared_models(), demo_model=False, threads=1, profile="cpu")
+    sampler = SplitSampler(settings)
+    made.sampler, made.pool = sampler, PoolOfLeader(sampler)  # type: ignore[assignment]
+    made.is_group = True
+    yield made
+    sampler.fail_all(Unavailable("the tests are over"))
     assert made.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +12,26 @@ from typing import Any
 import pytest
 import torch
 
-from inline_core.errors import InvalidParam, ModelFileInvalid, NotFinite, RunCancelled
+from inline_core.errors import (
+    InvalidParam,
+    ModelFileInvalid,
+    NotFinite,
+    RunCancelled,
+    Unavailable,
+)
 from inline_core.loading.component import Role
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
 from inline_core.sampling.values import Latent
 from tests import tiny
-from tests.backends.conftest import Bench, make_bench
+from tests.backends.conftest import GROUP, WAIT_S, Bench, make_bench, open_bench
 
 TOLERANCE = 1e-4
+
+
+@pytest.fixture(params=["inprocess", "inprocess-lane", GROUP])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Every backend: this process, with a lane, and a group of two ranks."""
+    yield from open_bench(request)
 
 
 class Cancel:
@@ -66,10 +78,11 @@ def test_batched_equals_alone(bench: Bench, guided: bool) -> None:
     jobs = [bench.job(**case, **extra) for case in MIXED]
     alone = [bench.latents(job) for job in jobs]
     before = bench.sampler.stats()["forwards"]
-    results = [future.result(30) for future in together(bench, jobs)]
+    results = [future.result(WAIT_S) for future in together(bench, jobs)]
     forwards = bench.sampler.stats()["forwards"] - before
     # With a lane the first job does not wait until the others are prepared.
-    assert forwards == 7 if bench.lane is None else 7 <= forwards <= 16
+    exact = bench.lane is None and not bench.is_group
+    assert forwards == 7 if exact else 7 <= forwards <= 16
     for job, single, result in zip(jobs, alone, results, strict=True):
         assert result.provenance["batch"] > 1
         assert largest_difference(result.latent.samples, single) < TOLERANCE, job.sampler
@@ -80,7 +93,7 @@ def test_guidance_of_each_member_is_its_own(bench: Bench) -> None:
     jobs = [bench.job(cfg=cfg, negative="x") for cfg in (0.5, 2.0, 6.0)]
     alone = [bench.latents(job) for job in jobs]
     for future, single in zip(together(bench, jobs), alone, strict=True):
-        assert largest_difference(future.result(30).latent.samples, single) < TOLERANCE
+        assert largest_difference(future.result(WAIT_S).latent.samples, single) < TOLERANCE
     assert largest_difference(alone[0], alone[2]) > 0.1
 
 
@@ -88,7 +101,7 @@ def test_one_picture_a_pass_is_bit_repeatable(strict_bench: Bench) -> None:
     jobs = [strict_bench.job(prompt=text, seed=3) for text in ("a", "bb", "ccc")]
     alone = [strict_bench.latents(job) for job in jobs]
     for future, single in zip(together(strict_bench, jobs), alone, strict=True):
-        assert torch.equal(future.result(30).latent.samples, single)
+        assert torch.equal(future.result(WAIT_S).latent.samples, single)
     four = strict_bench.latents(strict_bench.job(seed=10, batch=4))
     for index in range(4):
         assert torch.equal(four[index], strict_bench.latents(strict_bench.job(seed=10 + index))[0])
@@ -96,7 +109,7 @@ def test_one_picture_a_pass_is_bit_repeatable(strict_bench: Bench) -> None:
 
 
 def test_picture_i_of_a_batch_is_that_of_seed_plus_i(bench: Bench) -> None:
-    result = bench.sampler.submit(bench.job(seed=7, batch=4)).result(30)
+    result = bench.sampler.submit(bench.job(seed=7, batch=4)).result(WAIT_S)
     assert result.provenance["seeds"] == [7, 8, 9, 10]
     for index in range(4):
         single = bench.latents(bench.job(seed=7 + index))[0]
@@ -114,10 +127,11 @@ def test_same_seed_same_bits_other_seed_other_picture(bench: Bench) -> None:
 def test_jobs_that_do_not_match_wait_for_their_turn(bench: Bench) -> None:
     jobs = [bench.job(), bench.job(size=96), bench.job(cfg=3.0), bench.job(seed=9)]
     alone = [bench.latents(job) for job in jobs]
+    before = bench.sampler.stats()["refused"]
     for future, single in zip(together(bench, jobs), alone, strict=True):
-        assert largest_difference(future.result(30).latent.samples, single) < TOLERANCE
+        assert largest_difference(future.result(WAIT_S).latent.samples, single) < TOLERANCE
     refused = bench.sampler.stats()["refused"]
-    assert refused.keys() == {"other_size"}
+    assert {why for why, count in refused.items() if count > before.get(why, 0)} == {"other_size"}
 
 
 def test_a_job_joins_a_running_batch(bench: Bench) -> None:
@@ -129,8 +143,8 @@ def test_a_job_joins_a_running_batch(bench: Bench) -> None:
             joined.append(bench.sampler.submit(late))
 
     single = bench.latents(late)
-    first = bench.sampler.submit(replace(bench.job(steps=8), on_step=on_step)).result(30)
-    second = joined[0].result(30)
+    first = bench.sampler.submit(replace(bench.job(steps=8), on_step=on_step)).result(WAIT_S)
+    second = joined[0].result(WAIT_S)
     assert first.provenance["batch"] == second.provenance["batch"] == 2
     assert largest_difference(second.latent.samples, single) < TOLERANCE
 
@@ -149,9 +163,11 @@ def test_cancel_within_a_step_leaves_the_others_alone(bench: Bench) -> None:
     single = bench.latents(other)
     first, second = together(bench, [stopped, other])
     with pytest.raises(RunCancelled):
-        first.result(30)
-    assert steps == [1, 2, 3]
-    assert largest_difference(second.result(30).latent.samples, single) < TOLERANCE
+        first.result(WAIT_S)
+    # Another process hears of it while it is at the next step.
+    assert steps == list(range(1, len(steps) + 1))
+    assert 3 <= len(steps) <= (6 if bench.is_group else 3)
+    assert largest_difference(second.result(WAIT_S).latent.samples, single) < TOLERANCE
     assert bench.sampler.stats()["active"] == 0
     assert all(item["leases"] == 0 for item in bench.pool.stats()["held"])
 
@@ -161,11 +177,13 @@ def test_a_waiting_job_is_cancelled_without_being_loaded(bench: Bench) -> None:
     cancel.asked.set()
     misses = bench.pool.stats()["misses"]
     with pytest.raises(RunCancelled):
-        bench.sampler.submit(replace(bench.job(), cancel=cancel)).result(30)
+        bench.sampler.submit(replace(bench.job(), cancel=cancel)).result(WAIT_S)
     assert bench.pool.stats()["misses"] == misses
 
 
 def test_cancel_during_the_load_frees_what_was_half_loaded(bench: Bench) -> None:
+    if bench.is_group:
+        pytest.skip("how often a job is asked is up to the server there; see splitting/test_faults")
     cancel = Cancel()
 
     class Countdown:
@@ -178,7 +196,7 @@ def test_cancel_during_the_load_frees_what_was_half_loaded(bench: Bench) -> None
 
     cancel.asked.set()
     with pytest.raises(RunCancelled):
-        bench.sampler.submit(replace(bench.job(), cancel=Countdown())).result(30)
+        bench.sampler.submit(replace(bench.job(), cancel=Countdown())).result(WAIT_S)
     assert "z.safetensors" not in [item["name"] for item in bench.pool.stats()["held"]]
     assert bench.latents(bench.job()).isfinite().all()
 
@@ -194,8 +212,8 @@ def test_nan_ends_only_its_own_job(tmp_path: Path) -> None:
     good = bench.job(model="z.safetensors")
     bad, fine = together(bench, [bench.job(model="nan.safetensors"), good])
     with pytest.raises(NotFinite, match=r"step 1 of 4 \(nan.safetensors"):
-        bad.result(30)
-    assert fine.result(30).latent.samples.isfinite().all()
+        bad.result(WAIT_S)
+    assert fine.result(WAIT_S).latent.samples.isfinite().all()
     assert bench.close()
 
 
@@ -203,11 +221,11 @@ def test_steps_are_reported_with_time_and_preview(bench: Bench) -> None:
     reports: list[StepReport] = []
     phases: list[tuple[str, float, str]] = []
     job = replace(
-        bench.job(sampler="heun"),
+        bench.job("a prompt that nobody has read before", sampler="heun"),
         on_step=reports.append,
         on_phase=lambda *phase: phases.append(phase),
     )
-    bench.sampler.submit(job).result(30)
+    bench.sampler.submit(job).result(WAIT_S)
     assert [report.step for report in reports] == [1, 2, 3, 4]
     assert all(report.step_count == 4 for report in reports)
     assert [report.sigma for report in reports] == pytest.approx([0.9, 0.75, 0.5, 0.0])
@@ -216,12 +234,17 @@ def test_steps_are_reported_with_time_and_preview(bench: Bench) -> None:
     assert first.eta_s is not None
     assert first.eta_s > 0
     assert first.preview is not None
-    assert first.preview().startswith(b"\xff\xd8")
-    assert [phase[:2] for phase in phases] == [("loading", 0.02), ("encode", 0.05)]
+    if bench.is_group:
+        with pytest.raises(Unavailable):
+            first.preview()  # of a job that is over; see splitting/test_equality for one that runs
+    else:
+        assert first.preview().startswith(b"\xff\xd8")
+    begun = [phase[:2] for phase in phases if not phase[2].startswith("Starting")]
+    assert begun == [("loading", 0.02), ("encode", 0.05)]
 
 
 def test_part_of_the_schedule_starts_from_the_given_latents(bench: Bench) -> None:
-    start = bench.sampler.submit(bench.job()).result(30).latent
+    start = bench.sampler.submit(bench.job()).result(WAIT_S).latent
     none = bench.latents(bench.job(latent=start, denoise=0.0))
     assert torch.equal(none, start.samples)
     little = bench.latents(bench.job(latent=start, denoise=0.1, seed=9))
@@ -237,10 +260,10 @@ def test_what_cannot_work_is_refused(bench: Bench) -> None:
     with pytest.raises(InvalidParam, match="use one of simple"):
         bench.sampler.submit(bench.job(scheduler="nope"))
     with pytest.raises(InvalidParam, match="width is 72"):
-        bench.sampler.submit(bench.job(size=72)).result(30)
+        bench.sampler.submit(bench.job(size=72)).result(WAIT_S)
     wrong = Latent(64, 64, samples=torch.zeros(1, 4, 8, 8), space="sd")
     with pytest.raises(InvalidParam, match="space sd"):
-        bench.sampler.submit(bench.job(latent=wrong)).result(30)
+        bench.sampler.submit(bench.job(latent=wrong)).result(WAIT_S)
     assert bench.latents(bench.job()).isfinite().all()
 
 
@@ -253,7 +276,7 @@ def test_a_text_encoder_that_does_not_fit_is_named(tmp_path: Path) -> None:
     job = bench.job()
     wrong = replace(job, positive=replace(job.positive, encoder=encoder))
     with pytest.raises(ModelFileInvalid, match="hidden size 128, the model needs 64"):
-        bench.sampler.submit(wrong).result(30)
+        bench.sampler.submit(wrong).result(WAIT_S)
     assert bench.close()
 
 
@@ -263,13 +286,13 @@ def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
     job = bench.job()
     tiny.save(tiny.transformer(seed=5).state_dict(), folder / "diffusion_models/z.safetensors")
     with pytest.raises(ModelFileInvalid, match="replaced since the run was planned"):
-        bench.sampler.submit(job).result(30)
+        bench.sampler.submit(job).result(WAIT_S)
     assert bench.close()
 
 
 def test_everything_ends_when_the_server_stops(bench: Bench) -> None:
     futures = together(bench, [bench.job(steps=200), bench.job(size=96)])
-    bench.device.call(lambda: bench.sampler.fail_all(RuntimeError("stop"))).result(30)
+    bench.device.call(lambda: bench.sampler.fail_all(RuntimeError("stop"))).result(WAIT_S)
     for future in futures:
         with pytest.raises(RuntimeError, match="stop"):
-            future.result(30)
+            future.result(WAIT_S)

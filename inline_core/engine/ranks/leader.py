@@ -18,6 +18,7 @@ from inline_core.engine.ranks.link import Link
 from inline_core.engine.ranks.orders import Orders
 from inline_core.engine.ranks.splitting import GroupSplitting, verdict
 from inline_core.errors import InlineError, OutOfMemory, RunCancelled
+from inline_core.loading.pool import ComponentPool
 from inline_core.sampling.backends.inprocess import InProcessSampler
 from inline_core.sampling.family import Prepared
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
@@ -65,8 +66,10 @@ class Leader:
         modules: Any,
         settings: Settings,
         device: str,
+        pool: ComponentPool,
     ) -> None:
-        """`modules` is a `families.modules.ModuleSource`, `device` the name of this rank's."""
+        """`modules` is a `families.modules.ModuleSource` over `pool`, `device` this rank's name."""
+        self._pool = pool
         self._name = device
         self._orders = orders
         self._link = link
@@ -125,7 +128,8 @@ class Leader:
         try:
             future = self._sampler.submit(watched)
         except InlineError as error:
-            self._link.send(kind="error", number=number, **verdict(error))
+            stats = {"sampler": self._sampler.stats(), "pool": self._pool.stats()}
+            self._link.send(kind="error", number=number, **verdict(error), **stats)
             return
         future.add_done_callback(functools.partial(self._settle, number, taken_s))
 
@@ -133,17 +137,20 @@ class Leader:
         self._cancels.pop(number, None)
         self._previews.pop(number, None)
         error = future.exception()
+        stats = {"sampler": self._sampler.stats(), "pool": self._pool.stats()}
         if error is None:
             spent_s = time.monotonic() - taken_s
-            self._link.send(kind="result", number=number, result=future.result(), spent_s=spent_s)
+            self._link.send(
+                kind="result", number=number, result=future.result(), spent_s=spent_s, **stats
+            )
         elif isinstance(error, RunCancelled):
-            self._link.send(kind="cancelled", number=number)
+            self._link.send(kind="cancelled", number=number, **stats)
         else:
             problem = verdict(error)
             if problem["code"] == OutOfMemory.code and not problem["message"].startswith("rank "):
                 # Where it is another one's, its message says so.
                 problem["message"] = f"rank {self._link.place.rank}: {problem['message']}"
-            self._link.send(kind="error", number=number, **problem)
+            self._link.send(kind="error", number=number, **problem, **stats)
 
     def _preview(self, number: int) -> None:
         """Encode what the last step of a job looks like, beside the next one."""

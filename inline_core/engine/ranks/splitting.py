@@ -41,7 +41,7 @@ class GroupSplitting:
         link: Link,
         policy: RankPolicy,
         make_backend: MakeBackend,
-        forget: Callable[[], None],
+        forget: Callable[[], object],
     ) -> None:
         """`forget` drops every loaded model that is not in use."""
         self._forget = forget

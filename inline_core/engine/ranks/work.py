@@ -70,7 +70,7 @@ def _join(place: RankPlace, link: Link, settings: Settings) -> Leader | Follower
     modules = ModuleSource(open_catalog(settings), pool, policy, None, options, splitting=splitting)
     if not place.leads:
         return Follower(orders, link, splitting, modules, device)
-    return Leader(orders, link, splitting, modules, settings, device)
+    return Leader(orders, link, splitting, modules, settings, device, pool)
 
 
 def _backend(split: Split, kind: str, place: RankPlace) -> ParallelBackend:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from inline_core.devices.split import Split
 from inline_core.sampling.backend import BatchedSampler
 from inline_core.sampling.backends.parallel.sampler import GroupSampler
 from inline_core.sampling.job import SampleJob, SampleResult
+
+_RELEASE_S: Final = 20.0
 
 Choose = Callable[[SampleJob], tuple[Split | None, str]]
 
@@ -18,11 +20,19 @@ Choose = Callable[[SampleJob], tuple[Split | None, str]]
 class RoutedSampler:
     """Implements `BatchedSampler` over two of them; see there for threads.
 
-    `choose` gives the split of a job, or None and why: the run is told.
+    `choose` gives the split of a job, or None and why: the run is told.  With `make_room` both use
+    the same devices: what one holds is given back before the other begins.
     """
 
-    def __init__(self, whole: Any, group: GroupSampler, choose: Choose) -> None:
+    def __init__(
+        self,
+        whole: Any,
+        group: GroupSampler,
+        choose: Choose,
+        make_room: Callable[[], object] | None = None,
+    ) -> None:
         """`whole` is the sampler of this process."""
+        self._make_room = make_room
         self._whole: BatchedSampler = whole
         self._fail_whole: Callable[[BaseException], None] = whole.fail_all
         self.group = group
@@ -35,9 +45,11 @@ class RoutedSampler:
         """
         split, reason = self._choose(job)
         if split is not None:
+            if self._make_room is not None and not self.group.exists:
+                self._make_room()
             return self.group.submit(replace(job, split=split))
-        # What the group holds of the devices is needed here.
-        self.group.release()
+        if self._make_room is not None:
+            self.group.release(_RELEASE_S)
         found = self._whole.submit(job)
         return _noted(found, f"Not split over GPUs: {reason}") if reason else found
 

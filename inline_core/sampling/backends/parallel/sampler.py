@@ -58,6 +58,8 @@ class _Counts:
     starts: int = 0
     start_s: float = 0.0
     ipc_ms: float = 0.0
+    sampler: Mapping[str, Any] = field(default_factory=dict)
+    pool: Mapping[str, Any] = field(default_factory=dict)
     faults: deque[str] = field(default_factory=lambda: deque(maxlen=_FAULTS_SHOWN))
 
 
@@ -89,6 +91,7 @@ class GroupSampler:
         self._closed: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
+        self._gone = threading.Event()
         self._counts = _Counts()
         sweep()
 
@@ -129,6 +132,8 @@ class GroupSampler:
             "lastIpcMs": round(counts.ipc_ms, 3),
             "faults": list(counts.faults),
             "splits": sorted(self._keys),
+            "sampler": counts.sampler,
+            "pool": counts.pool,
             "ranks": [
                 {"rank": one.rank, "pid": one.pid, "host": one.host, "passes": one.passes}
                 for one in ranks
@@ -150,13 +155,21 @@ class GroupSampler:
         if thread is not None:
             thread.join(2 * _PREVIEW_WAIT_S)
 
-    def release(self) -> None:
-        """End the group if nothing runs, so that its memory is free.  Any thread; returns at once.
+    @property
+    def exists(self) -> bool:
+        """Whether there is a group, be it only about to start or to end.  Any thread."""
+        return self._group is not None or bool(self._queue)
 
-        What waits starts a new one.
+    def release(self, wait_s: float = 0.0) -> None:
+        """End the group if nothing runs, so that its memory is free.  Any thread.
+
+        Waits for the end as long as that; what is submitted later starts a new one.
         """
+        if not self.exists or self._active or self._queue:
+            return
         self._moved_s = float("-inf")
         self._nudge()
+        self._gone.wait(wait_s)
 
     def _nudge(self) -> None:
         group = self._group
@@ -205,6 +218,8 @@ class GroupSampler:
             alone = entry.alone or any(other.alone for other in self._active.values())
             if alone and self._active:
                 return
+            if self._splits_otherwise(entry):
+                return
             if not self._fits(entry):
                 if not self._active:
                     self._end_group("the next job is split in another way")
@@ -218,16 +233,16 @@ class GroupSampler:
     def _fits(self, entry: Entry) -> bool:
         """Whether the group as it was started can take the job."""
         assert self._group is not None
-        assert entry.job.split is not None
-        if self._plan_group(entry.job) != self._group.plan:
-            return False
-        # xDiT's groups are made once in a process, diffusers' for each model.
-        key = entry.job.split.key
-        xdit = {one for one in self._keys if one.startswith("xdit")}
-        return not key.startswith("xdit") or xdit <= {key}
+        return self._plan_group(entry.job) == self._group.plan
+
+    def _splits_otherwise(self, entry: Entry) -> bool:
+        """Whether jobs run that are split in another way: ranks change while nothing runs."""
+        running = {other.job.split for other in self._active.values()}
+        return bool(running) and running != {entry.job.split}
 
     def _start(self, entry: Entry) -> None:
         self._keys, self._moved_s = set(), time.monotonic()
+        self._gone.clear()
         self._counts.starts += 1
         try:
             plan = self._plan_group(entry.job)
@@ -354,7 +369,8 @@ class GroupSampler:
 
     def _settle(self, entry: Entry, message: dict[str, Any]) -> None:
         del self._active[entry.number]
-        kind = message["kind"]
+        kind, counts = message["kind"], self._counts
+        counts.sampler, counts.pool = message["sampler"], message["pool"]
         if kind == "result":
             self._counts.jobs += 1
             spent_s = time.monotonic() - entry.sent_s
@@ -419,6 +435,7 @@ class GroupSampler:
         assert group is not None
         _log.info("group_ended", why=why)
         group.dissolve(self._drop_cancelled)
+        self._gone.set()
 
     def _fault(self, reason: str, code: str = WorkerLost.code, *, again: bool = True) -> None:
         """End the group, and begin its jobs once more, or fail those that were begun twice."""
@@ -426,6 +443,7 @@ class GroupSampler:
         was_ready = group is not None and group.ready
         if group is not None:
             group.end()
+        self._gone.set()
         self._counts.faults.append(reason)
         _log.warning("group_fault", reason=reason, code=code, jobs=len(self._active))
         lost, self._active = list(self._active.values()), {}
