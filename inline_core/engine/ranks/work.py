@@ -58,7 +58,7 @@ def _join(place: RankPlace, link: Link, settings: Settings) -> Leader | Follower
         torch.cuda.set_device(place.local_rank)
     backend = "nccl" if machine.kind == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=_GROUP_PATIENCE)
-    orders = Orders(place.world - 1)
+    orders = Orders(place.world - 1, link)
 
     def make_backend(split: Split) -> ParallelBackend:
         return _backend(split, machine.kind, place)
