@@ -139,18 +139,22 @@ class Leader:
         error = future.exception()
         stats = {"sampler": self._sampler.stats(), "pool": self._pool.stats()}
         if error is None:
-            spent_s = time.monotonic() - taken_s
-            self._link.send(
-                kind="result", number=number, result=future.result(), spent_s=spent_s, **stats
-            )
+            spent_s, result = time.monotonic() - taken_s, future.result()
+            try:
+                self._link.send(
+                    kind="result", number=number, result=result, spent_s=spent_s, **stats
+                )
+            except InlineError as problem:
+                # A result that cannot be sent must not leave the server waiting for it.
+                self._link.send(kind="error", number=number, **verdict(problem), **stats)
         elif isinstance(error, RunCancelled):
             self._link.send(kind="cancelled", number=number, **stats)
         else:
-            problem = verdict(error)
-            if problem["code"] == OutOfMemory.code and not problem["message"].startswith("rank "):
+            told = verdict(error)
+            if told["code"] == OutOfMemory.code and not told["message"].startswith("rank "):
                 # Where it is another one's, its message says so.
-                problem["message"] = f"rank {self._link.place.rank}: {problem['message']}"
-            self._link.send(kind="error", number=number, **problem, **stats)
+                told["message"] = f"rank {self._link.place.rank}: {told['message']}"
+            self._link.send(kind="error", number=number, **told, **stats)
 
     def _preview(self, number: int) -> None:
         """Encode what the last step of a job looks like, beside the next one."""

@@ -26,6 +26,7 @@ from inline_core.settings import Settings
 from tests import tiny
 from tests.backends.conftest import Bench, make_bench
 from tests.backends.splitting.test_faults import alive, family_of, leftovers, wait_until
+from tests.lengths import LONG
 
 pytestmark = pytest.mark.timeout(300)
 SPLIT = Split("diffusers", ulysses=2)
@@ -46,6 +47,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.name = f"inline-{os.getpid()}"
         self.ours, self.theirs = f"10.231.{os.getpid() % 250}.1", f"10.231.{os.getpid() % 250}.2"
+        self.cable = f"ia{os.getpid()}"
         self.folder = folder
         self.models = folder / "models"
         shutil.copytree(tiny.shared_models(), self.models)
@@ -72,7 +74,7 @@ class Lab:
 
     def connect(self) -> None:
         """Make the namespace with a cable to it."""
-        near, far = f"ia{os.getpid()}", f"ib{os.getpid()}"
+        near, far = self.cable, f"ib{os.getpid()}"
         ip("netns", "add", self.name)
         ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", self.name)
         ip("addr", "add", f"{self.ours}/30", "dev", near)
@@ -166,6 +168,14 @@ def test_two_hosts_make_a_picture_and_one_of_them_is_lost(lab: Lab) -> None:
     assert not alive(family_of(os.getpid()))
     lab.join()
     assert torch.allclose(lost.result(PATIENCE_S).latent.samples, wanted, atol=1e-4)
+
+    if LONG:
+        # A host that is gone without a word, as one without power.
+        ip("link", "set", lab.cable, "down")
+        wait_until(lambda: len(lab.group.stats()["faults"]) > 1, 40, lambda: str(lab.group.stats()))
+        assert "guest" in lab.group.stats()["faults"][-1]
+        wait_until(lambda: len(lab.pids()) == 1, 40, lambda: f"left: {lab.pids()}")
+        ip("link", "set", lab.cable, "up")
 
     # A polite end: nothing is left there, and the server waits for somebody else.
     lab.joined[-1].terminate()

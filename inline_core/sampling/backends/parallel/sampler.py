@@ -46,6 +46,7 @@ _log = structlog.get_logger(__name__)
 _TICK_S: Final = 0.05
 _TRIES: Final = 2
 _SILENT_S: Final = 15.0  # a library that loads may hold up all threads of a rank
+_SECRETS: Final = ("token", "parallel_key")
 _PREVIEW_WAIT_S: Final = 5.0
 _FAULTS_SHOWN: Final = 20
 
@@ -246,7 +247,7 @@ class GroupSampler:
         self._counts.starts += 1
         try:
             plan = self._plan_group(entry.job)
-            self._group = Group(plan, self._settings.model_dump(mode="json"), self._versions)
+            self._group = Group(plan, settings_of_ranks(self._settings), self._versions)
             if entry.job.on_phase is not None:
                 entry.job.on_phase("loading", 0.01, _starting(plan))
             self._group.start()
@@ -335,7 +336,8 @@ class GroupSampler:
         if kind == "host":
             group.welcome_host(host, message)
         elif host in group.hosts and kind == "gone":
-            group.note(Sign("host", f"host {host.host} left: `inline-core join` ended there"))
+            words = f"host {host.host} left: `inline-core join` ended there, or nothing reaches it"
+            group.note(Sign("host", words))
         elif host in group.hosts and kind == "files":
             entry = self._active.get(message["number"])
             if entry is None or host not in entry.unsure:
@@ -466,6 +468,14 @@ class GroupSampler:
                 fail(entry, _error(reason, code))
         with self._lock:
             self._queue.extendleft(reversed(again_for))
+
+
+def settings_of_ranks(settings: Settings) -> dict[str, Any]:
+    """What ranks are told of the settings: no secrets, as the way to other hosts is not encrypted.
+
+    Any thread.
+    """
+    return settings.model_dump(mode="json", exclude=set(_SECRETS))
 
 
 def _starting(plan: GroupPlan) -> str:

@@ -31,7 +31,7 @@ from inline_core.sampling.backends.parallel.door import knock
 from inline_core.sampling.backends.parallel.files import differing, files_of
 from inline_core.sampling.backends.parallel.group import Group, GroupPlan, HostState
 from inline_core.sampling.backends.parallel.processes import Meeting
-from inline_core.sampling.backends.parallel.sampler import GroupSampler
+from inline_core.sampling.backends.parallel.sampler import GroupSampler, settings_of_ranks
 from inline_core.sampling.job import SampleJob
 from inline_core.sampling.values import Conditioning, Latent
 from inline_core.settings import Settings
@@ -211,6 +211,15 @@ def test_a_group_that_cannot_even_be_thought_of_fails_its_job() -> None:
     with pytest.raises(InlineError):
         group.submit(job()).result(10)
     end(group)
+
+
+def test_no_secret_is_sent_to_the_ranks() -> None:
+    settings = Settings(demo_model=False, token="secret-1", parallel_key="secret-2", threads=3)
+    told = settings_of_ranks(settings)
+    assert "secret" not in str(told)
+    assert Settings(**told).threads == 3
+    named = [name for name in Settings.model_fields if name not in told]
+    assert sorted(named) == ["parallel_key", "token"]
 
 
 def test_files_of_a_job_and_those_that_differ() -> None:
