@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Final
@@ -26,6 +27,7 @@ EXIT_ORPHAN: Final = 3
 _AGENT_MODULE: Final = "inline_core.engine.ranks.agent"
 _RANK_MODULE: Final = "inline_core.engine.ranks"
 _END_WAIT_S: Final = 10.0
+_LOOK_S: Final = 0.02
 _PR_SET_PDEATHSIG: Final = 1
 # Which network card ranks of several hosts meet on; by default gloo asks for the host's name.
 _CARD_VARIABLES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -172,8 +174,19 @@ def kill_all(agent: subprocess.Popen[bytes] | None, ranks: Iterable[psutil.Proce
         found.pop(agent.pid, None)
         with contextlib.suppress(subprocess.TimeoutExpired):
             agent.wait(_END_WAIT_S)
-    _, left = psutil.wait_procs(list(found.values()), timeout=_END_WAIT_S)
+    left, deadline = list(found.values()), time.monotonic() + _END_WAIT_S
+    while left and time.monotonic() < deadline:
+        left = [process for process in left if not _ended(process)]
+        time.sleep(_LOOK_S if left else 0)
     return [process.pid for process in left]
+
+
+def _ended(process: psutil.Process) -> bool:
+    """Also what nobody has asked about yet: the first process of a container often does not."""
+    try:
+        return not process.is_running() or bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return True
 
 
 def card_of(address: str) -> dict[str, str]:
