@@ -144,7 +144,7 @@ def make_bench(
     return Bench(device, aside, catalog, pool, modules, sampler)
 
 
-GROUP = pytest.param("group", marks=[pytest.mark.xdist_group("group-contract"), GROUP_TIMEOUT])
+GROUP = pytest.param("group", marks=[pytest.mark.xdist_group("processes"), GROUP_TIMEOUT])
 
 
 @pytest.fixture(params=["inprocess", "inprocess-lane"])

@@ -38,7 +38,7 @@ from tests import tiny
 from tests.backends.conftest import Bench, make_bench
 from tests.live import LiveServer, live_server
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(150)]
 
 # worker-1 takes small pictures only, worker-2 larger ones, neither the largest.
 OVERRIDES = ({"vram_budget": 620}, {"vram_budget": 1024})

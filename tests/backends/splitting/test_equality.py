@@ -20,7 +20,7 @@ from tests import loras, tiny
 from tests.backends.splitting.conftest import PATIENCE_S, Halves
 from tests.backends.splitting.models import FAMILIES
 
-pytestmark = [pytest.mark.xdist_group("group-equality"), pytest.mark.timeout(PATIENCE_S)]
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(PATIENCE_S)]
 
 TOLERANCE = 1e-4
 MIB = 1024 * 1024

@@ -37,7 +37,7 @@ from tests.lengths import LONG, at_length
 from tests.live import ServerProcess
 
 # Many group starts, of ten seconds and more each.
-pytestmark = pytest.mark.timeout(3000 if LONG else 400)
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(3000 if LONG else 400)]
 SPLIT = Split("diffusers", ulysses=2)
 STEPS = 20
 STEP_TIMEOUT_S = 3.0

@@ -28,7 +28,7 @@ from tests.backends.conftest import Bench, make_bench
 from tests.backends.splitting.test_faults import alive, family_of, leftovers, wait_until
 from tests.lengths import LONG
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(300)]
 SPLIT = Split("diffusers", ulysses=2)
 KEY = "a sécret of both"
 ROOT = Path(__file__).parents[3]
