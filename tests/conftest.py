@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
+from _pytest.nodeid import coerce_node_id
 
 from inline_core.settings import Settings
 from tests import tiny
@@ -23,6 +25,21 @@ structlog.configure(
         ),
     ]
 )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of one `xdist_group` run in one worker.
+
+    xdist 3.8 writes the name of the group where pytest 9.2 does not look any more.
+    """
+    if not config.getoption("loadgroup", default=False):  # only workers have it
+        return
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
+            named: Any = item
+            named._id = coerce_node_id(f"{item.nodeid}@{group.args[0]}")
 
 
 @pytest.fixture(scope="session")

@@ -189,9 +189,9 @@ class PoolOfLeader:
         return {"misses": 0, "held": [], **self._sampler.group.stats()["pool"]}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def group_bench() -> Iterator[Bench]:
-    """One group of two ranks for all tests of a session."""
+    """One group of two ranks for all tests of a module."""
     made = make_bench(tiny.shared_models())
     settings = Settings(models_dir=tiny.shared_models(), demo_model=False, threads=1, profile="cpu")
     sampler = SplitSampler(settings)

@@ -63,7 +63,15 @@ class Halves:
         pids = self.group.pids
         self.group.fail_all(Unavailable("the test is over"))
         assert self.whole.close()
-        assert not [pid for pid in pids if psutil.pid_exists(pid)]
+        assert not [pid for pid in pids if is_alive(pid)]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has reaped yet does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _split_of(job: SampleJob) -> Split:

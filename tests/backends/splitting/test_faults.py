@@ -321,6 +321,22 @@ def run_out_of_memory_in_a_batch(scene: Scene) -> None:
     assert again == [0] * STEPS + [1] * STEPS
 
 
+def test_a_rank_that_ends_while_a_job_begins(scene: Scene) -> None:
+    """The leader finds nobody to tell what to load: that is no fault of the job."""
+    scene.check(scene.fly().futures)
+    killed = threading.Event()
+
+    def on_phase(_: str, __: float, status: str) -> None:
+        if status == "Loading model" and not killed.is_set():
+            killed.set()
+            os.kill(rank_words(scene, 0)[0], signal.SIGKILL)
+
+    job = replace(scene.jobs[0], split=SPLIT, on_phase=on_phase)
+    scene.check([scene.group.submit(job)])
+    assert killed.is_set()
+    assert "rank 0" in scene.group.stats()["faults"][-1]
+
+
 def test_another_release_is_refused(scene: Scene) -> None:
     """At once, in words, and without a second try; another group on this host does not mind."""
     before = family_of(os.getpid())
