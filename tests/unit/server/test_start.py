@@ -85,10 +85,11 @@ def test_without_torch_everything_is_served_and_a_run_says_what_to_install(tmp_p
         stop(process)
 
 
-def test_importing_the_application_does_not_import_torch() -> None:
+def test_importing_the_application_needs_none_of_the_extras() -> None:
     code = (
         "import sys; import inline_core.server.app, inline_core.cli, inline_core.doctor; "
-        "bad = {'torch', 'diffusers', 'transformers'} & set(sys.modules); sys.exit(len(bad))"
+        "bad = {'torch', 'diffusers', 'transformers', 'msgpack', 'xfuser', 'ray'} "
+        "& set(sys.modules); sys.exit(len(bad))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
