@@ -12,17 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from inline_core.devices.worker import DeviceThread
-from inline_core.errors import InlineError, InvalidParam, RunCancelled, Unavailable
+from inline_core.errors import InlineError, RunCancelled, Unavailable
 from inline_core.sampling.batcher import BatchKey, Member, choose
 from inline_core.sampling.family import ModelSource, Prepared
 from inline_core.sampling.forward import ForwardLimits, ForwardPasses
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
 from inline_core.sampling.memory import as_out_of_memory, is_out_of_memory
-from inline_core.sampling.sigmas.schedules import sigmas_for
-from inline_core.sampling.sigmas.tables import FlowTable
-from inline_core.sampling.solvers import solver_named
 from inline_core.sampling.speeds import PassSpeeds
 from inline_core.sampling.stepping import Ask, Stepping, Way
+from inline_core.sampling.submitted import cancelled, check_job
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,12 +106,7 @@ class InProcessSampler:
 
     def submit(self, job: SampleJob) -> Future[SampleResult]:
         """Queue a job; see `BatchedSampler.submit`."""
-        solver_named(job.sampler).check(job.options)
-        if job.sigmas is None:
-            sigmas_for(job.scheduler, job.steps, FlowTable(), job.denoise)
-        if job.latent.batch < 1 or job.seed < 0:
-            message = f"a job needs a batch of 1 or more and a seed of 0 or more, got {job.seed}"
-            raise InvalidParam(message)
+        check_job(job)
         future: Future[SampleResult] = Future()
         entry = _Waiting(job, future, BatchKey.of(job), job.latent.batch, job.priority)
         with self._lock:
@@ -182,13 +175,13 @@ class InProcessSampler:
         with self._lock:
             waiting = list(self._waiting)
         for entry in waiting:
-            stop = _cancelled(entry.job)
+            stop = cancelled(entry.job)
             if stop is not None:
                 with self._lock:
                     self._waiting.remove(entry)
                 entry.future.set_exception(stop)
         for active in list(self._active):
-            stop = _cancelled(active.job)
+            stop = cancelled(active.job)
             if stop is not None:
                 self._finish(active, error=stop)
 
@@ -232,7 +225,7 @@ class InProcessSampler:
     def _try_prepare(self, entry: _Waiting) -> tuple[Prepared | None, BaseException | None]:
         """What was prepared, or what was raised without the tensors of its frames."""
         asked_s = time.monotonic()
-        stop = _cancelled(entry.job)
+        stop = cancelled(entry.job)
         if stop is not None:
             return None, stop
         try:
@@ -292,7 +285,7 @@ class InProcessSampler:
         asks = [active.stepping.ask() for active in batch]
 
         def check() -> None:
-            if all(_cancelled(active.job) is not None for active in batch):
+            if all(cancelled(active.job) is not None for active in batch):
                 raise _AbandonedError
 
         try:
@@ -362,14 +355,3 @@ def _preview(
     if first.ndim == _VIDEO and first.shape[1] == 1:
         first = first[:, 0]  # (channels, height, width)
     return lambda: encode(first)
-
-
-def _cancelled(job: SampleJob) -> BaseException | None:
-    """Ask the job's run; anything it raises ends the job."""
-    if job.cancel is None:
-        return None
-    try:
-        job.cancel.check()
-    except (RunCancelled, Exception) as stop:  # noqa: BLE001 - the device-worker border
-        return stop
-    return None

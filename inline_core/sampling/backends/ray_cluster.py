@@ -18,7 +18,6 @@ import structlog
 
 from inline_core.errors import (
     InlineError,
-    InvalidParam,
     RunCancelled,
     Unavailable,
     WorkerLost,
@@ -27,9 +26,7 @@ from inline_core.errors import (
 from inline_core.sampling.backends.parallel.codec import pack, unpack
 from inline_core.sampling.backends.ray_driver import Driver
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
-from inline_core.sampling.sigmas.schedules import sigmas_for
-from inline_core.sampling.sigmas.tables import FlowTable
-from inline_core.sampling.solvers import solver_named
+from inline_core.sampling.submitted import cancelled, check_job
 from inline_core.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -119,12 +116,7 @@ class RaySampler:
 
     def submit(self, job: SampleJob) -> Future[SampleResult]:
         """Queue a job; see `BatchedSampler.submit`."""
-        solver_named(job.sampler).check(job.options)
-        if job.sigmas is None:
-            sigmas_for(job.scheduler, job.steps, FlowTable(), job.denoise)
-        if job.latent.batch < 1 or job.seed < 0:
-            message = f"a job needs a batch of 1 or more and a seed of 0 or more, got {job.seed}"
-            raise InvalidParam(message)
+        check_job(job)
         entry = _Entry(next(self._numbers), job, Future())
         with self._lock:
             if self._closed is not None:
@@ -203,7 +195,7 @@ class RaySampler:
 
     def _drop_cancelled(self) -> None:
         for entry in self._unfinished():
-            stop = _cancelled(entry.job)
+            stop = cancelled(entry.job)
             if stop is None or entry.asked_to_cancel is not None:
                 continue
             entry.asked_to_cancel = stop
@@ -393,14 +385,3 @@ def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "Error" in line or "error" in line]
     return (told or lines or ["nothing in its log"])[-1][:300]
-
-
-def _cancelled(job: SampleJob) -> BaseException | None:
-    """Ask the job's run; anything it raises ends the job."""
-    if job.cancel is None:
-        return None
-    try:
-        job.cancel.check()
-    except (RunCancelled, Exception) as stop:  # noqa: BLE001 - the border to the run
-        return stop
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from inline_core.errors import RunCancelled, Unavailable
+from inline_core.errors import Unavailable
 from inline_core.sampling.backends.parallel.group import HostState
 from inline_core.sampling.job import SampleJob, SampleResult
 
@@ -42,14 +42,3 @@ def fail(entry: Entry, error: BaseException | None) -> None:
     if not entry.future.done():
         entry.future.set_exception(error or Unavailable("the render is stopping"))
     end(entry)
-
-
-def cancelled(job: SampleJob) -> BaseException | None:
-    """Ask the job's run; anything it raises ends the job."""
-    if job.cancel is None:
-        return None
-    try:
-        job.cancel.check()
-    except (RunCancelled, Exception) as stop:  # noqa: BLE001 - the border to the run
-        return stop
-    return None

@@ -17,7 +17,6 @@ import structlog
 
 from inline_core.errors import (
     InlineError,
-    InvalidParam,
     ModelFileInvalid,
     OutOfMemory,
     RunCancelled,
@@ -26,7 +25,7 @@ from inline_core.errors import (
     error_of,
 )
 from inline_core.sampling.backends.parallel.blame import Sign
-from inline_core.sampling.backends.parallel.entries import Entry, cancelled, end, fail
+from inline_core.sampling.backends.parallel.entries import Entry, end, fail
 from inline_core.sampling.backends.parallel.files import files_of
 from inline_core.sampling.backends.parallel.group import (
     Group,
@@ -37,9 +36,7 @@ from inline_core.sampling.backends.parallel.group import (
     sweep,
 )
 from inline_core.sampling.job import SampleJob, SampleResult, StepReport
-from inline_core.sampling.sigmas.schedules import sigmas_for
-from inline_core.sampling.sigmas.tables import FlowTable
-from inline_core.sampling.solvers import solver_named
+from inline_core.sampling.submitted import cancelled, check_job
 from inline_core.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -100,12 +97,7 @@ class GroupSampler:
 
     def submit(self, job: SampleJob) -> Future[SampleResult]:
         """Queue a job; see `BatchedSampler.submit`."""
-        solver_named(job.sampler).check(job.options)
-        if job.sigmas is None:
-            sigmas_for(job.scheduler, job.steps, FlowTable(), job.denoise)
-        if job.latent.batch < 1 or job.seed < 0:
-            message = f"a job needs a batch of 1 or more and a seed of 0 or more, got {job.seed}"
-            raise InvalidParam(message)
+        check_job(job)
         entry = Entry(next(self._numbers), job, Future())
         with self._lock:
             if self._closed is not None:
