@@ -26,15 +26,14 @@ import structlog
 
 from inline_core.errors import InvalidRequest, PortTaken
 from inline_core.sampling.backends.parallel.blame import Sign, cause_of
-from inline_core.sampling.backends.parallel.channel import (
-    Channel,
-    Outbox,
+from inline_core.sampling.backends.parallel.channel import Channel, Outbox
+from inline_core.sampling.backends.parallel.door import Door
+from inline_core.sampling.backends.parallel.memory import (
     remove_shared,
     shared_prefix,
     sweep_left,
     sweep_shared,
 )
-from inline_core.sampling.backends.parallel.door import Door
 from inline_core.sampling.backends.parallel.processes import (
     Meeting,
     Told,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -16,14 +12,8 @@ import pytest
 import torch
 
 from inline_core.errors import Internal
-from inline_core.sampling.backends.parallel.channel import (
-    Channel,
-    Outbox,
-    remove_shared,
-    shared_folder,
-    shared_prefix,
-    sweep_left,
-)
+from inline_core.sampling.backends.parallel.channel import Channel, Outbox
+from tests.unit.sampling.parallel.conftest import shared_files
 
 Ends = tuple[Channel, Channel]
 LARGE = torch.arange(200_000, dtype=torch.float32).reshape(2, -1)
@@ -35,19 +25,6 @@ def ends(memory: str) -> Ends:
         Channel(Connection(one.detach()), memory=memory),
         Channel(Connection(other.detach()), memory=memory),
     )
-
-
-@pytest.fixture
-def memory() -> Iterator[str]:
-    if shared_folder() is None:
-        pytest.skip("this system has no shared memory in files")
-    prefix = shared_prefix()
-    yield prefix
-    assert not files_of(prefix)
-
-
-def files_of(prefix: str) -> list[Path]:
-    return list(Path(prefix).parent.glob(f"{Path(prefix).name}*"))
 
 
 def send_and_receive(pair: Ends) -> torch.Tensor:
@@ -65,7 +42,7 @@ def test_large_tensors_go_through_memory_and_may_be_written_to(memory: str) -> N
     found = send_and_receive(ends(memory))
     assert torch.equal(found, LARGE)
     found += 1
-    assert not files_of(memory)
+    assert not shared_files(memory)
 
 
 def test_another_host_gets_tensors_in_the_message() -> None:
@@ -81,7 +58,17 @@ def test_memory_without_room_is_no_fault(memory: str) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert len(data) > LARGE.nbytes
-    assert not files_of(memory)
+    assert not shared_files(memory)
+
+
+def test_files_of_memory_are_used_again(memory: str) -> None:
+    one, other = ends(memory)
+    for number in range(10):
+        one.send({"tensor": LARGE + number})
+        assert torch.equal(other.receive()["tensor"], LARGE + number)
+        assert len(shared_files(memory)) == 1
+    one.close()
+    other.close()
 
 
 def test_memory_of_others_is_not_opened(memory: str, tmp_path: Path) -> None:
@@ -96,6 +83,7 @@ def test_memory_of_others_is_not_opened(memory: str, tmp_path: Path) -> None:
     with pytest.raises(Internal, match="memory that is not of its group"):
         ours.receive()
     assert kept.exists()
+    theirs.close()
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff" * 40])
@@ -133,28 +121,3 @@ def test_hanging_up_wakes_who_receives() -> None:
     one.close()
     one.hang_up()
     other.close()
-
-
-def test_only_what_dead_processes_left_is_swept(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as gone:
-        gone.wait()
-    (tmp_path / f"inline-core-{gone.pid}-a").write_bytes(b"x")
-    folder = tmp_path / f"inline-core-{gone.pid}-b"
-    folder.mkdir()
-    (folder / "ranks.log").write_bytes(b"x")
-    kept = [f"inline-core-{os.getpid()}-a", "inline-core-x-y", "other"]
-    for name in kept:
-        (tmp_path / name).write_bytes(b"x")
-    assert sweep_left(tmp_path, "inline-core-") == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
-
-
-def test_the_memory_of_one_group_is_removed(memory: str) -> None:
-    other = shared_prefix()
-    for prefix in (memory, other):
-        Path(f"{prefix}1").write_bytes(b"x")
-    remove_shared(memory)
-    remove_shared("")
-    assert not files_of(memory)
-    assert len(files_of(other)) == 1
-    remove_shared(other)
