@@ -28,7 +28,7 @@ from inline_core.sampling.family import BatchDenoiser, Row
 from inline_core.sampling.memory import as_out_of_memory
 
 T = TypeVar("T")
-_PROMPTS_KEPT: Final = 128
+_PROMPTS_KEPT: Final = 32  # several MiB each, on every device
 MakeBackend = Callable[[Split], ParallelBackend]
 
 
