@@ -111,6 +111,7 @@ def test_names_follow_the_prefix(client: ComfyClient) -> None:
 
 
 def test_jobs_tell_of_the_same_prompts(client: ComfyClient) -> None:
+    client.run(picture_prompt(colour=60))
     entry = client.run(picture_prompt(colour=61))
     prompt_id = entry["prompt"][1]
     jobs = client.http.get("/api/jobs", params={"limit": 1}).json()
