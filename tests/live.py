@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from inline_core.graph.spec import NodeSpec
 from inline_core.server.app import create_app
 from inline_core.server.services import Services, build_services
 from inline_core.settings import Settings
+from tests.durability import faulty_server
 
 ROOT = Path(__file__).parent.parent
 
@@ -106,38 +108,36 @@ def live_server(
 
 
 class ServerProcess(Client):
-    """A server process with the faulty nodes, to be killed."""
+    """A server process with the faulty nodes, to be killed.
+
+    Forked from a process that has imported all that it needs, as tests start many.
+    """
 
     def __init__(self, data_dir: Path, models_dir: Path, **environment: str) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         address = data_dir / "server.json"
         address.unlink(missing_ok=True)
-        self.log = (data_dir / "server.log").open("ab")
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.durability.faulty_server",
-                str(data_dir),
-                str(models_dir),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
-            stderr=self.log,
+        told = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+        self.process = _forks().Process(
+            target=faulty_server.run,
+            args=(data_dir, models_dir, told, data_dir / "server.log"),
+            daemon=True,
         )
+        self.process.start()
+        assert self.process.pid is not None
+        self.pid = self.process.pid
         try:
             super().__init__(self._first_answer(address))
         except AssertionError:
             self.process.kill()
-            self.process.wait()
-            self.log.close()
+            self.wait(20)
             raise
 
     def _first_answer(self, address: Path) -> str:
         pause = threading.Event()
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            assert self.process.poll() is None, "the server ended while starting"
+            assert self.process.is_alive(), "the server ended while starting"
             try:
                 url: str = json.loads(address.read_text())["url"]
                 if httpx.get(f"{url}/v1/health", timeout=5).is_success:
@@ -147,19 +147,32 @@ class ServerProcess(Client):
         message = "the server did not start"
         raise AssertionError(message)
 
+    def wait(self, seconds: float) -> int:
+        """Wait for its end; gives the exit code."""
+        self.process.join(seconds)
+        code = self.process.exitcode
+        assert code is not None, "the server did not end"
+        return code
+
     def kill(self) -> None:
         """SIGKILL, as a power cut would."""
         self.process.kill()
-        self.process.wait(20)
+        self.wait(20)
         self.close()
 
     def stop(self) -> int:
         """SIGTERM, a clean stop; gives the exit code."""
         self.process.terminate()
-        code = self.process.wait(30)
+        code = self.wait(30)
         self.close()
         return code
 
     def close(self) -> None:
         self.http.close()
-        self.log.close()
+
+
+@functools.cache
+def _forks() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.durability.preloaded"])
+    return context

@@ -1,24 +1,31 @@
-"""A server with the faulty test nodes: `python -m tests.durability.faulty_server DATA MODELS`."""
+"""A server with the faulty test nodes, in a process that was forked for it."""
 
 from __future__ import annotations
 
 import os
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from inline_core.logs import configure_logs
-from inline_core.server import serve as serving
+from inline_core.server import app, serve
 from inline_core.server.services import build_services
 from inline_core.settings import Settings
 from tests.durability.hops import install
 from tests.fault_nodes import specs_with_faults
 
+# What every start would import.
+__all__ = ["app", "run"]
 
-def main() -> None:
-    data, models = sys.argv[1:3]
+
+def run(data: Path, models: Path, environment: Mapping[str, str], log: Path) -> None:
+    """Serve until the process is told to end; what it prints is added to `log`."""
+    os.environ.clear()
+    os.environ.update(environment)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
     settings = Settings(
-        data_dir=Path(data),
-        models_dir=Path(models),
+        data_dir=data,
+        models_dir=models,
         port=0,
         demo_model=False,
         threads=1,
@@ -26,8 +33,4 @@ def main() -> None:
     )
     configure_logs("info", as_json=True)
     install(os.environ.get("INLINE_TEST_DIE_AT"))
-    serving.serve(settings, build_services(settings, specs_with_faults()))
-
-
-if __name__ == "__main__":
-    main()
+    serve.serve(settings, build_services(settings, specs_with_faults()))

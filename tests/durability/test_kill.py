@@ -120,7 +120,7 @@ def test_death_at_a_hop(hop: str, tmp_path: Path) -> None:
         data, models, INLINE_TEST_DIE_AT=f"{hop}:{count}", INLINE_MAX_ATTEMPTS="9"
     )
     submit_until_dead(doomed, 6, accepted)
-    doomed.process.wait(30)
+    doomed.wait(30)
     doomed.close()
     server = ServerProcess(data, models, INLINE_MAX_ATTEMPTS="9")
     for client_id, run_id in accepted.items():
@@ -152,7 +152,7 @@ def test_death_while_rendering(hop: str, tmp_path: Path, tiny_models: Path) -> N
             accepted[str(seed)] = reply.json()["runId"]
     with contextlib.suppress(OSError, WebSocketException):
         doomed.frames(next(iter(accepted.values()), "run_none"))
-    assert doomed.process.wait(60) == -signal.SIGKILL
+    assert doomed.wait(60) == -signal.SIGKILL
     doomed.close()
     server = ServerProcess(data, tiny_models, INLINE_MAX_ATTEMPTS="9")
     check_everything(server, data, accepted, makers=("m",))
@@ -173,7 +173,7 @@ def test_death_at_random(lane: int, tmp_path: Path) -> None:
         pause.wait(chance.uniform(0.0, 0.5))
         server.process.kill()
         submitting.join()
-        server.process.wait(20)
+        server.wait(20)
         server.close()
     server = ServerProcess(data, models, INLINE_MAX_ATTEMPTS="99")
     assert accepted
@@ -193,12 +193,12 @@ def test_a_run_that_kills_the_server_cannot_loop(tmp_path: Path) -> None:
     bystanders += [server.submit(graph(n)[0], target).json()["runId"] for n in (2, 3)]
     with contextlib.suppress(httpx.HTTPError):
         server.http.post("/v1/queue/resume")
-    server.process.wait(20)
+    server.wait(20)
     server.close()
     # It is taken up again, and kills the next server, perhaps before that one has answered.
     with contextlib.suppress(AssertionError):
         second = ServerProcess(data, models)
-        second.process.wait(20)
+        second.wait(20)
         second.close()
     third = ServerProcess(data, models)
     run = third.wait_until_final(run_id)

@@ -33,10 +33,13 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def start(code: list[str], data_dir: Path) -> tuple[subprocess.Popen[bytes], str]:
+def start(
+    code: list[str], data_dir: Path, *, warm_up: bool = False
+) -> tuple[subprocess.Popen[bytes], str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "INLINE_WARM_UP": str(warm_up)}
     process = subprocess.Popen(
         [sys.executable, *code, "--port", "0", "--data-dir", str(data_dir), "--models-dir", str(data_dir / "m")],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE,
+        cwd=ROOT, env=environment, stderr=subprocess.PIPE,
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -95,7 +98,7 @@ def test_importing_the_application_needs_none_of_the_extras() -> None:
 
 
 def test_the_port_answers_before_torch_is_there(tmp_path: Path) -> None:
-    process, url = start(["-m", "inline_core.server"], tmp_path / "data")
+    process, url = start(["-m", "inline_core.server"], tmp_path / "data", warm_up=True)
     try:
         # Asked at once after the first answer: importing torch takes seconds.
         models = httpx.get(f"{url}/v1/health").json()["models"]
