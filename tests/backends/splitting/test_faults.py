@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -36,6 +35,7 @@ from tests.backends.conftest import Bench, make_bench
 from tests.backends.splitting import faults
 from tests.lengths import LONG, at_length
 from tests.live import ServerProcess
+from tests.processes import children
 
 # Many group starts, of ten seconds and more each.
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(3000 if LONG else 400)]
@@ -68,13 +68,7 @@ def alive(pids: Sequence[int]) -> list[int]:
 
 
 def family_of(pid: int) -> list[int]:
-    """All that a process has started; but for what tests fork their servers from."""
-    found = []
-    for child in psutil.Process(pid).children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if "multiprocessing" not in " ".join(child.cmdline()):
-                found.append(child.pid)
-    return found
+    return [child.pid for child in children(pid)]
 
 
 def leftovers(pid: int) -> list[str]:

@@ -21,11 +21,8 @@ from inline_core.media.rates import frame_rate
 from inline_core.media.reading import read_clip
 from inline_core.media.values import Clip, Waveform
 from inline_core.media.video import encode_mp4, poster_of
+from tests.processes import children
 from tests.unit.media.clips import boxes, media_file, moving, tone
-
-
-def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
 
 
 @pytest.mark.parametrize(

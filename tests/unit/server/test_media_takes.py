@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from PIL import Image as PillowImage
 
@@ -22,6 +21,7 @@ from inline_core.nodes.base import NodeContext, Port, node, spec_of
 from inline_core.settings import Settings
 from tests.fault_nodes import specs_with_faults
 from tests.live import LiveServer, live_server
+from tests.processes import children
 from tests.unit.media.clips import media_file, moving, tone
 
 RAW = {"content-type": "application/octet-stream"}
@@ -250,14 +250,14 @@ def test_other_takes_have_no_poster(server: LiveServer) -> None:
 def test_cancelling_while_a_video_is_written_leaves_nothing(server: LiveServer) -> None:
     run_id = server.submit([{"id": "e", "type": "test/endless"}], "e").json()["runId"]
     with server.socket(run_id) as socket:
-        while not psutil.Process().children():
+        while not children():
             socket.recv(20)
         server.http.delete(f"/v1/runs/{run_id}")
         for _ in socket:
             pass
     assert server.run(run_id)["status"] == "cancelled"
     server.services.media_pool.shutdown(wait=True)  # whatever encodes has ended then
-    assert psutil.Process().children() == []
+    assert children() == []
     assert stored(server) == []
 
 
