@@ -26,8 +26,9 @@ _ALIGNED: Final = 64
 _HEAD_BYTES: Final = 64
 _BUSY: Final = b"\1"  # the first byte of a kept file until its receiver needs it no more
 _FREE: Final = b"\0"
-_KEPT: Final = 4
-_KEPT_BYTES: Final = 64 * 1024**2
+# Containers often have 64 MB of such memory, and NCCL wants some of it.
+_KEPT: Final = 3
+_KEPT_BYTES: Final = 8 * 1024**2
 
 Blobs = Sequence[np.ndarray[Any, Any]]
 
@@ -163,8 +164,9 @@ class SharedReader:
             raise ValueError(text)
         rooms = [_rounded(size) for size in sizes]
         length = _HEAD_BYTES + sum(rooms)
-        memory = self._kept.get(path)
-        if memory is None or len(memory) < length:
+        # A file that is not kept any more is let go of here, too.
+        memory = self._kept.pop(path, None)
+        if memory is None or not kept or len(memory) < length:
             memory = _mapped(Path(path), unlink=not kept)
         if len(memory) < length:
             text = f"{path} is shorter than it says"
