@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MOST_IPC_MS = 6.0
-_LATENT_MIB = 4
 
 
 @contextmanager
@@ -45,7 +44,7 @@ def group_job(*, quick: bool) -> list[Result]:
     results = []
     with _bench() as bench, _group() as group:
         group.submit(replace(bench.job(128, 1), split=split)).result(300)
-        for side, what in ((128, "of 16 KiB"), (1024, "of 1 MiB"), (2048, f"of {_LATENT_MIB} MiB")):
+        for side, what in ((128, "of 16 KiB"), (1024, "of 1 MiB"), (2048, "of 4 MiB")):
             job = replace(_short(bench.job(side, 1), side), split=split)
             result = Result(f"group: a job with latents {what}", "ms", "lower", gate=1.0)
             group.submit(job).result(600)

@@ -17,7 +17,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from PIL import Image
@@ -37,6 +36,7 @@ from inline_core.settings import Settings
 from tests import tiny
 from tests.backends.conftest import Bench, make_bench
 from tests.live import LiveServer, live_server
+from tests.processes import alive
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(150)]
 
@@ -309,13 +309,9 @@ def test_the_end_leaves_nothing(cluster: Cluster) -> None:
     cluster.sampler.fail_all(Unavailable("stopping"))
     with pytest.raises(Unavailable, match="stopping"):
         waiting.result(0)
-    assert not still_there(before)
+    assert not alive(before)
     with pytest.raises(Unavailable):
         cluster.sampler.submit(cluster.bench.job())
-
-
-def still_there(pids: tuple[int, ...]) -> list[int]:
-    return [pid for pid in pids if psutil.pid_exists(pid)]
 
 
 @pytest.fixture
@@ -380,6 +376,6 @@ def test_a_server_with_a_cluster_gives_the_same_takes(
         before = sampler.pids
         os.kill(before[0], signal.SIGKILL)
         assert picture(server, 6).tobytes() == picture(tiny_server, 6).tobytes()
-        assert not still_there(before)
+        assert not alive(before)
         after = sampler.pids
-    assert not still_there(after)
+    assert not alive(after)

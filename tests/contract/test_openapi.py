@@ -66,7 +66,7 @@ def test_every_operation(documented: LiveServer) -> None:
             except Unsatisfiable:
                 continue  # nothing wrong can be said to an operation without parameters
     assert operations >= 25
-    assert min(sent.values()) >= at_length(100, 40), sent
+    assert min(sent.values()) >= at_length(100, 60), sent
     assert not failures, "\n\n".join(failures)
 
 
@@ -75,7 +75,7 @@ def _hammer(operation: Any, mode: GenerationMode) -> int:
 
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
-        max_examples=at_length(12, 5),
+        max_examples=at_length(12, 8),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         database=None,

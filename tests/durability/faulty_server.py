@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from inline_core.logs import configure_logs
-from inline_core.server import app, serve
+from inline_core.server import serve
 from inline_core.server.services import build_services
 from inline_core.settings import Settings
 from tests.durability.hops import install
 from tests.fault_nodes import specs_with_faults
-
-# What every start would import.
-__all__ = ["app", "run"]
 
 
 def run(data: Path, models: Path, environment: Mapping[str, str], log: Path) -> None:

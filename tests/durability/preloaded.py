@@ -10,9 +10,10 @@ import gc
 from inline_core.families import modules
 from inline_core.families.z_image import components
 from inline_core.sampling.backends import inprocess
+from inline_core.server import app
 from tests.durability import faulty_server
 
-__all__ = ["components", "faulty_server", "inprocess", "modules"]
+__all__ = ["app", "components", "faulty_server", "inprocess", "modules"]
 
 # Else each server looks through all of it again and again, and copies it so.
 gc.freeze()

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
@@ -20,6 +19,7 @@ from inline_core.sampling.values import Latent
 from inline_core.settings import Settings
 from tests.backends.conftest import Bench, make_bench
 from tests.backends.splitting.models import split_models
+from tests.processes import alive
 
 PATIENCE_S = 120
 
@@ -63,15 +63,7 @@ class Halves:
         pids = self.group.pids
         self.group.fail_all(Unavailable("the test is over"))
         assert self.whole.close()
-        assert not [pid for pid in pids if is_alive(pid)]
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has reaped yet does not."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+        assert not alive(pids)
 
 
 def _split_of(job: SampleJob) -> Split:

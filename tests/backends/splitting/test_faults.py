@@ -35,7 +35,7 @@ from tests.backends.conftest import Bench, make_bench
 from tests.backends.splitting import faults
 from tests.lengths import LONG, at_length
 from tests.live import ServerProcess
-from tests.processes import children
+from tests.processes import alive, children
 
 # Many group starts, of ten seconds and more each.
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(3000 if LONG else 400)]
@@ -53,18 +53,6 @@ def wait_until(true: Callable[[], Any], seconds: float, what: str | Callable[[],
         assert time.monotonic() - start < seconds, what() if callable(what) else what
         pause.wait(0.01)
     return time.monotonic() - start
-
-
-def alive(pids: Sequence[int]) -> list[int]:
-    """Which of the processes still are."""
-    found = []
-    for pid in pids:
-        try:
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                found.append(pid)
-        except psutil.NoSuchProcess:
-            continue
-    return found
 
 
 def family_of(pid: int) -> list[int]:

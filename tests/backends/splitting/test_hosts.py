@@ -25,8 +25,9 @@ from inline_core.sampling.backends.parallel.sampler import GroupSampler
 from inline_core.settings import Settings
 from tests import tiny
 from tests.backends.conftest import Bench, make_bench
-from tests.backends.splitting.test_faults import alive, family_of, leftovers, wait_until
+from tests.backends.splitting.test_faults import family_of, leftovers, wait_until
 from tests.lengths import LONG
+from tests.processes import alive
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(300)]
 SPLIT = Split("diffusers", ulysses=2)

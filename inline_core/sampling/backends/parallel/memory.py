@@ -2,6 +2,9 @@
 
 A sender keeps a few files and writes into them again and again, as new pages cost more than the
 copying; the receiver works in them, and a file is free again when it has dropped what lay there.
+
+Not `multiprocessing.shared_memory`: it makes memory that may not be there, as containers have
+little, and writing to that would end the process.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ _HEAD_BYTES: Final = 64
 _BUSY: Final = 1  # the first byte of a kept file until its receiver needs it no more
 _FREE: Final = 0
 # Containers often have 64 MB of such memory, and NCCL wants some of it.
-_KEPT: Final = 3
-_KEPT_BYTES: Final = 8 * 1024**2
+_MOST_KEPT: Final = 3
+_MOST_KEPT_BYTES: Final = 8 * 1024**2
 
 Blobs = Sequence[np.ndarray[Any, Any]]
 
@@ -99,7 +102,7 @@ class SharedFiles:
                 _copy(self._kept[path], blobs)
                 return path, True
             path = Path(self._prefix + secrets.token_hex(8))
-            keep = length <= _KEPT_BYTES and len(self._kept) < _KEPT
+            keep = length <= _MOST_KEPT_BYTES and len(self._kept) < _MOST_KEPT
             try:
                 _fill(path, blobs)
                 if keep:
@@ -121,7 +124,7 @@ class SharedFiles:
         for path, memory in list(self._kept.items()):
             if memory[0] == _FREE and len(memory) >= length:
                 return path
-            if memory[0] == _FREE and length <= _KEPT_BYTES:
+            if memory[0] == _FREE and length <= _MOST_KEPT_BYTES:
                 del self._kept[path]
                 path.unlink(missing_ok=True)
         return None

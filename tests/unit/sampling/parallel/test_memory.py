@@ -84,7 +84,7 @@ def test_what_was_read_outlives_both_ends(memory: str) -> None:
 
 
 def test_large_ones_and_too_many_are_not_kept(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "_KEPT_BYTES", 5000)
+    monkeypatch.setattr(shared, "_MOST_KEPT_BYTES", 5000)
     files, reader = SharedFiles(memory), SharedReader(memory)
     small, large = blobs(1000), blobs(6000)
     unread = [written(files, small) for _ in range(3)]
