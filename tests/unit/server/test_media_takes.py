@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -250,8 +252,11 @@ def test_other_takes_have_no_poster(server: LiveServer) -> None:
 def test_cancelling_while_a_video_is_written_leaves_nothing(server: LiveServer) -> None:
     run_id = server.submit([{"id": "e", "type": "test/endless"}], "e").json()["runId"]
     with server.socket(run_id) as socket:
+        # No event tells that the encoder runs.
+        pause, deadline = threading.Event(), time.monotonic() + 20
         while not children():
-            socket.recv(20)
+            assert time.monotonic() < deadline, "no encoder was started"
+            pause.wait(0.01)
         server.http.delete(f"/v1/runs/{run_id}")
         for _ in socket:
             pass
